@@ -1,0 +1,1 @@
+"""The engine: performs the effects that the machine owes."""

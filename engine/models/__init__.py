@@ -1,0 +1,1 @@
+"""Adapters from model providers to one narrow protocol."""

@@ -1,0 +1,1 @@
+"""Tools and where they come from."""

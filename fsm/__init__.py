@@ -1,0 +1,1 @@
+"""The machine: pure functions from a session and an input to events."""

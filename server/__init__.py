@@ -1,0 +1,1 @@
+"""The server: lets people and programs in over a WebSocket."""

@@ -1,0 +1,1 @@
+"""The log: append-only, transactional, hash-chained."""
