@@ -1,4 +1,4 @@
-"""Packs the links of src/turnlog into the sdist: setuptools alone drops them, or packs what they point to twice."""
+"""Packs the links of src/turnlog into the sdist: setuptools drops them, or packs what they point to twice."""
 
 from collections.abc import Sequence
 from pathlib import Path
