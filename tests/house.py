@@ -48,7 +48,7 @@ FOREIGN = tuple(
 DIRECTIVE = re.compile(
     r"#?\s*(?:(?:ruff:\s*)?noqa\b(?P<codes>:\s*[A-Z]+\d+(?:[,\s]+[A-Z]+\d+)*)?"
     r"|(?:type|pyright|mypy):\s*ignore\b(?P<bracket>\[[^\]]*\])?"
-    r"|pragma:\s*no\s*(?:cover|branch|mutate)\b|fmt:\s*(?:off|skip)\b|nosec\b)",
+    r"|pragma:\s*no\s*(?:cover|branch|mutate)\b|nosec\b)",
     re.IGNORECASE,
 )
 
@@ -223,7 +223,7 @@ def unreasoned(root: Path) -> Iterator[str]:
 
 def _lacks(comment: str) -> str:
     found = list(DIRECTIVE.finditer(comment))
-    if not found or not re.match(r"#\s*(ruff|noqa|type|pyright|mypy|pragma|fmt|nosec)\b", comment):
+    if not found or not re.match(r"#\s*(ruff|noqa|type|pyright|mypy|pragma|nosec)\b", comment):
         return ""
     for match in found:
         word = match.group().lower()

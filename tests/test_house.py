@@ -125,7 +125,7 @@ GOOD = {
     "src/turnlog/cli/b.py": f"{DOC}@overload\ndef f(): ...\ndef _f(): ...\n",
     "src/turnlog/cli/c.py": f"{DOC}class A:\n    {DOC}    def _g(self): ...\n",
     "tests/a.py": "import time\nx = 1  # noqa: E501 - a table\ny = 2  # type: ignore[misc]  # untyped\n",
-    "tests/b.py": "x = 1  # why noqa: is not wanted\n",
+    "tests/b.py": "x = 1  # why noqa: is not wanted\ny = [1,  2]  # fmt: skip\n",
     "tests/c.py": "x = 1\n" * MODULE_LINES,
     "tests/d.py": "def f():\n" + "    x = 1\n" * (FUNCTION_LINES - 1),
     "tests/e.py": "@pytest.mark.skipif(True, reason='no strace')\ndef f(): ...\n",
