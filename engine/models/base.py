@@ -1,0 +1,103 @@
+"""The narrow protocol between the engine and any model: a request goes in, deltas come out, then one reply."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ...fsm.events import Usage
+from ...fsm.history import Message
+
+
+@dataclass(frozen=True, slots=True)
+class ToolDefinition:
+    """A tool as a model is shown it. `parameters` is a JSON Schema object; `name` is provider-safe."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCall:
+    """All that a model is sent. `index` counts this speaker's earlier completions, `attempt` grows with each failure."""
+
+    system: str
+    messages: list[Message]
+    tools: tuple[ToolDefinition, ...] = ()
+    index: int = 0
+    attempt: int = 1
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """More of the answer's text."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    """More of the model's thinking."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallDelta:
+    """More of a tool call: `index` tells the calls of one completion apart, `arguments` is the new piece of text."""
+
+    index: int
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallMade:
+    """A whole tool call. `arguments` is the raw text as the provider sent it, never repaired."""
+
+    name: str
+    arguments: str
+    provider_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReply:
+    """The assembled completion, always last. `extras` is opaque provider detail (JSON text) to be sent back as it is."""
+
+    text: str
+    calls: tuple[CallMade, ...] = ()
+    reasoning: str = ""
+    extras: str = ""
+    usage: Usage = Usage()
+    model: str = ""
+    finish: str = "stop"
+
+
+Delta = TextDelta | ReasoningDelta | CallDelta
+
+
+class ModelError(Exception):
+    """A completion that did not come.
+
+    `kind` is one of connection, timeout, rate_limit, authentication, not_found, refused, overloaded, server, incomplete,
+    empty_reply, bad_request, unknown. `code` is the provider's own word for it.
+    """
+
+    def __init__(self, kind: str, message: str, *, retryable: bool = True, code: str = "") -> None:
+        super().__init__(message)
+        self.kind, self.message, self.retryable, self.code = kind, message, retryable, code
+
+
+class Model(Protocol):
+    """Something that answers. It makes no retries of its own: a retry is an event."""
+
+    name: str
+
+    def stream(self, call: ModelCall) -> AsyncIterator[Delta | ModelReply]:
+        """Yield deltas, then exactly one `ModelReply`; cancelling the iteration stops the generation.
+
+        Raises:
+            ModelError: the completion failed; nothing of it counts.
+        """
+        ...

@@ -1,0 +1,48 @@
+"""One way to write a JSON value, and the digest of it.
+
+The rule: keys sorted, no spaces, ASCII only (other characters as \\u escapes, NUL too), integers as they are however
+big, 1 and 1.0 differ, NaN and infinities have no form and are refused. A lone surrogate is no character: `clean`
+replaces it by U+FFFD before a text enters the log.
+"""
+
+import json
+import re
+from hashlib import sha256
+from typing import Any
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def canonical(value: Any) -> str:  # noqa: ANN401 - any JSON value
+    """The canonical text of a JSON value.
+
+    Raises:
+        ValueError: the value holds NaN, an infinity or something that is not JSON.
+    """
+    try:
+        return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    except (TypeError, RecursionError) as error:
+        raise ValueError(str(error)) from error
+
+
+def digest(value: Any) -> str:  # noqa: ANN401 - any JSON value
+    """`sha256` of the canonical text, as 64 hexadecimal digits."""
+    return sha256(canonical(value).encode()).hexdigest()
+
+
+def clean(text: str) -> str:
+    """The text with surrogate pairs joined and every lone surrogate replaced by U+FFFD."""
+    if _SURROGATE.search(text) is None:
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def clean_json(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    """The same JSON value with `clean` texts and keys."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, dict):
+        return {clean(key): clean_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [clean_json(item) for item in value]
+    return value

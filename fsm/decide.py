@@ -1,0 +1,108 @@
+"""`decide`: the machine's one step, total and without recursion. `pending`: what the shell owes now.
+
+`pending` is also the whole of crash recovery: after a restart the engine folds the log, asks `pending`, and goes on.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from . import inputs as inp
+from .director import candidates
+from .effects import CallModel, ChooseSpeaker, Effect, RunTool, StartTools, WaitUntil
+from .events import Event, InputRefused
+from .follow import follow
+from .people import ON_COMMAND
+from .results import ON_RESULT
+from .session import Session, evolve, word_key
+from .states import State
+
+NewId = Callable[[str], str]
+Reaction = list[Event] | inp.Refusal
+REACT: dict[type, Callable[[Session, inp.Input, int, NewId], Reaction]] = {**ON_COMMAND, **ON_RESULT}
+
+# Refusals of these are the shell's own echo (a timer that lost, a card drawn too late), not somebody's decision.
+_UNRECORDED = (inp.TimerFired, inp.Show, inp.ToolsReady, inp.Resume)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What an input leads to. `by` says for each event whose doing it was; `refusal` is set when nothing was changed."""
+
+    events: tuple[Event, ...]
+    by: tuple[str, ...]
+    session: Session
+    refusal: inp.Refusal | None = None
+
+
+def decide(session: Session, given: inp.Input, now: int, new_id: NewId) -> Decision:
+    """Let one input in, then follow to a fixed point. Total: bad input gives a refusal, never an exception.
+
+    Args:
+        session: where the session stands.
+        given: the input.
+        now: milliseconds since 1970 UTC.
+        new_id: makes an id that was never used, from a prefix.
+    """
+    reaction = REACT[type(given)](session, given, now, new_id)
+    if isinstance(reaction, inp.Refusal):
+        return _refused(session, given, reaction)
+    events = list(reaction)
+    by = [given.actor] * len(events)
+    for event in events:
+        session = evolve(session, event)
+    while (following := follow(session, now, new_id)) is not None:
+        events.append(following)
+        by.append("turnlog")
+        session = evolve(session, following)
+    return Decision(tuple(events), tuple(by), session)
+
+
+def _refused(session: Session, given: inp.Input, refusal: inp.Refusal) -> Decision:
+    if isinstance(given, _UNRECORDED) or not session.started:
+        return Decision((), (), session, refusal)
+    about = getattr(given, "request_id", "") or getattr(given, "call_id", "") or getattr(given, "grant_id", "")
+    kind = type(given).__name__.lower()
+    event = InputRefused(code=refusal.code, input=kind, why=refusal.why, about=about)
+    return Decision((event,), (given.actor,), evolve(session, event), refusal)
+
+
+def pending(session: Session) -> tuple[Effect, ...]:
+    """The effects that the shell owes this session now. Each has a key: start what is new, cancel what is gone."""
+    effects: list[Effect] = [
+        WaitUntil(f"wait:{one.request_id}", one.request_id, one.deadline)
+        for one in session.requests
+        if one.deadline is not None
+    ]
+    if session.question is not None and session.question.deadline is not None:
+        asked = session.question
+        effects.append(WaitUntil(f"wait:{asked.request_id}", asked.request_id, session.question.deadline))
+    if session.state is State.SUCCESS:
+        effects += _calls(session) if session.open_calls else [_next_word(session)]
+    return tuple(effects)
+
+
+def _next_word(session: Session) -> Effect:
+    attempt = session.attempt + 1
+    if session.speaker in session.channels:
+        allowed = candidates(session, session.speaker)
+        return ChooseSpeaker(word_key(session), session.speaker, allowed, attempt)
+    return CallModel(
+        word_key(session), session.speaker, session.listener, attempt,
+        session.index.get(session.speaker, 0), session.tool_calls < session.limits.max_tool_calls,
+    )  # fmt: skip
+
+
+def _calls(session: Session) -> list[Effect]:
+    effects: list[Effect] = []
+    ready = {c.id: c.tool for c in session.calls if c.status == "approved" or (c.status == "unknown" and c.idempotent)}
+    if ready:
+        effects.append(StartTools(f"start:{','.join(ready)}", ready))
+    effects += (
+        RunTool(
+            f"tool:{call.id}:{call.attempt}", call.id, call.tool, session.speaker, call.attempt,
+            f"{session.id}:{call.id}", call.arguments, call.digest, call.source,
+        )
+        for call in session.calls
+        if call.status == "started" and call.epoch == session.epoch
+    )  # fmt: skip
+    return effects

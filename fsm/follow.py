@@ -1,0 +1,134 @@
+"""What follows from where a session stands. `decide` calls `follow` until it answers None."""
+
+from collections.abc import Callable
+
+from . import events as ev
+from .director import candidates
+from .session import Call, Session, pair
+from .states import State
+
+TOLD = {
+    "ok": "A person reports that this call took effect before the interruption.",
+    "denied": "A person refused this call. It did not run.",
+    "expired": "Nobody answered in time, so this call was not allowed. It did not run.",
+    "cancelled": "This call was stopped before it ended. It may not have taken effect.",
+    "skipped": "The person skipped the question. Use your own judgement.",
+    "outcome_unknown": "This call was cut off while it ran. Whether it took effect is not known; it was not run again.",
+    "limit": "Not run: the limit of tool calls for this answer is reached. Answer with what you know.",
+    "unknown_tool": "There is no such tool.",
+}
+
+
+def follow(session: Session, now: int, new_id: Callable[[str], str]) -> ev.Event | None:
+    """The next event that needs nobody, or None."""
+    match session.state:
+        case State.AWAITING_APPROVAL:
+            return None if session.requests else ev.ApprovalsSettled()
+        case State.INTERRUPT:
+            return _from_queue(session)
+        case State.ERROR:
+            return ev.SessionTerminated(reason="failed") if session.limits.on_error == "terminate" else None
+        case State.SUCCESS:
+            if session.calls:
+                return _round(session, now, new_id)
+            return _after_message(session)
+    return None
+
+
+def _from_queue(session: Session) -> ev.Event | None:
+    if session.question is not None or not session.queue:
+        return None
+    return said(session.queue[0])
+
+
+def said(queued: ev.MessageQueued) -> ev.MessageAdded:
+    """A queued message whose turn has come."""
+    return ev.MessageAdded(
+        message_id=queued.message_id, sender=queued.sender, recipient=queued.recipient,
+        text=queued.text, by="person", attachments=queued.attachments,
+    )  # fmt: skip
+
+
+def _round(session: Session, now: int, new_id: Callable[[str], str]) -> ev.Event | None:
+    for call in session.calls:
+        if call.status == "closed":
+            return returned(call)
+        if call.status == "unknown" and not call.idempotent:
+            return ask(session, call, "outcome_unknown", now, new_id)
+    waiting = session.open_calls
+    if not waiting:
+        return over(session, "limit") if session.over_cap else None
+    if all(call.status == "question" for call in waiting):
+        return ev.QuestionAsked(
+            request_id=new_id("q"), call_id=waiting[0].id, questions=waiting[0].questions,
+            deadline=deadline(session.limits.question_seconds, now),
+        )  # fmt: skip
+    return None
+
+
+def returned(call: Call) -> ev.ToolReturned:
+    """The result of a call that does not run (any more)."""
+    outcome = "cancelled" if call.verdict == "skipped" else call.verdict
+    told = TOLD[call.verdict]
+    if call.verdict == "ok":
+        told = call.note or told
+    elif call.note:
+        told = f"{told} Reason: {call.note}"
+    return ev.ToolReturned.model_validate({"call_id": call.id, "outcome": outcome, "content": told})
+
+
+def ask(
+    session: Session, call: Call, why: ev.Why, now: int, new_id: Callable[[str], str], **shown: str
+) -> ev.ApprovalRequested:
+    """A request for a person's word on a call."""
+    return ev.ApprovalRequested(
+        request_id=new_id("r"), call_id=call.id, tool=call.tool, arguments=call.arguments, digest=call.digest,
+        why=why, deadline=deadline(session.limits.approval_seconds, now), **shown,
+    )  # fmt: skip
+
+
+def deadline(seconds: float | None, now: int) -> int | None:
+    """When something that waits `seconds` from `now` runs out."""
+    return None if seconds is None else now + round(seconds * 1000)
+
+
+def over(session: Session, reason: str) -> ev.TurnInterrupted:
+    """The end of a turn: whoever was to be answered speaks next."""
+    node, peer = session.listener, session.speaker
+    if session.speaker in session.channels or session.listener in session.channels:
+        node, peer = session.seat(), session.listener or session.speaker
+    return ev.TurnInterrupted.model_validate({"reason": reason, "node": node, "peer": peer})
+
+
+def _after_message(session: Session) -> ev.Event | None:
+    last = session.last
+    if last is None or session.synthetic:
+        return None
+    group = session.channels.get(last.recipient)
+    if last.by == "model" and session.listener != last.recipient:
+        if last.control == "TERMINATE":
+            return ev.SessionTerminated(reason="TERMINATE")
+        limit = group.max_rounds if group else session.limits.max_rounds
+        counter = last.recipient if group else pair(last.sender, last.recipient)
+        if session.rounds.get(counter, 0) >= limit:
+            return ev.SessionTerminated(reason="max_rounds")
+        if last.control == "INTERRUPT":
+            return over_by(session, "requested")
+    if session.speaker in session.channels:
+        return None if candidates(session, session.speaker) else ev.SessionTerminated(reason="no_speaker")
+    return _person_next(session, last.by)
+
+
+def over_by(session: Session, reason: str) -> ev.TurnInterrupted:
+    """The end of a turn in which the next speaker is already known."""
+    if session.speaker in session.channels:
+        return over(session, reason)
+    return ev.TurnInterrupted.model_validate({"reason": reason, "node": session.speaker, "peer": session.listener})
+
+
+def _person_next(session: Session, by: str) -> ev.Event | None:
+    agent = session.agents[session.speaker]
+    in_group = session.listener in session.channels
+    if not agent.model or (agent.interrupt == "always" and (by != "person" or in_group)):
+        return over_by(session, "user_turn")
+    return None

@@ -1,0 +1,210 @@
+"""What a model sees of the past: the rows that ended in `success`, of three kinds, in seq order.
+
+`entries` turns rows into neutral messages once; `view` shows them from one speaker's side. A call and its results stay
+together as one `Exchange`, so no window can split them.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+
+from .events import Attachment, CallRecord, MessageAdded, Row, ToolReturned, ToolsCalled
+from .states import State
+
+KINDS = frozenset({"message_added", "tools_called", "tool_returned"})
+_BAD_NAME = re.compile(r"[^A-Za-z0-9_-]")
+_NAME_LIMIT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class UserMessage:
+    """A message to the speaker; in a group, the transcript so far."""
+
+    text: str
+    attachments: tuple[Attachment, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CallPart:
+    """A call as a provider accepts it: `name` matches [A-Za-z0-9_-]{1,64}, `arguments` is the text of a JSON object."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class AssistantMessage:
+    """What the speaker said before; with `calls`, one `ToolMessage` for each follows at once, in the same order."""
+
+    text: str
+    calls: tuple[CallPart, ...] = ()
+    reasoning: str = ""
+    extras: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolMessage:
+    """The result of a call."""
+
+    call_id: str
+    name: str
+    content: str
+    outcome: str = "ok"
+    attachments: tuple[Attachment, ...] = ()
+
+
+Message = UserMessage | AssistantMessage | ToolMessage
+
+
+@dataclass(slots=True)
+class Exchange:
+    """One unit of history: a message, or a round of calls with its results. `first` and `last` are seqs."""
+
+    first: int
+    last: int
+    speaker: str
+    listener: str
+    said: MessageAdded | ToolsCalled
+    results: dict[str, ToolReturned]
+
+    @property
+    def complete(self) -> bool:
+        """Whether each call has its result."""
+        return isinstance(self.said, MessageAdded) or len(self.results) == len(self.said.calls)
+
+    @property
+    def size(self) -> int:
+        """How many messages a provider sees."""
+        return 1 if isinstance(self.said, MessageAdded) else 1 + len(self.said.calls)
+
+
+def in_history(row: Row) -> bool:
+    """Whether a row belongs to what models see."""
+    return row.state is State.SUCCESS and row.event.kind in KINDS
+
+
+def collect(exchanges: list[Exchange], rows: Iterable[Row]) -> list[Exchange]:
+    """Add rows to a list of exchanges, in place; rows that do not belong to history are passed over."""
+    for row in rows:
+        if not in_history(row):
+            continue
+        event = row.event
+        if isinstance(event, MessageAdded):
+            exchanges.append(Exchange(row.seq, row.seq, event.sender, event.recipient, event, {}))
+        elif isinstance(event, ToolsCalled):
+            exchanges.append(Exchange(row.seq, row.seq, event.speaker, event.listener, event, {}))
+        elif isinstance(event, ToolReturned):
+            for exchange in reversed(exchanges):
+                if isinstance(exchange.said, ToolsCalled) and any(c.id == event.call_id for c in exchange.said.calls):
+                    exchange.results[event.call_id] = event
+                    exchange.last = row.seq
+                    break
+    return exchanges
+
+
+def between(exchanges: Iterable[Exchange], sender: str = "", recipient: str = "") -> list[Exchange]:
+    """The messages of a pair, both ways; with one name left empty, all to or all from the other."""
+    messages = [exchange for exchange in exchanges if isinstance(exchange.said, MessageAdded)]
+    if sender and recipient:
+        return [e for e in messages if {e.speaker, e.listener} == {sender, recipient}]
+    return [e for e in messages if sender in ("", e.speaker) and recipient in ("", e.listener)]
+
+
+def last_messages(exchanges: Sequence[Exchange], limit: int | None) -> list[Exchange]:
+    """The newest exchanges that together hold at most `limit` messages (None: all), whole ones only."""
+    if limit is None:
+        return list(exchanges)
+    taken: list[Exchange] = []
+    room = limit
+    for exchange in reversed(exchanges):
+        room -= exchange.size
+        if room < 0:
+            break
+        taken.append(exchange)
+    return taken[::-1]
+
+
+def view(exchanges: Iterable[Exchange], speaker: str, listener: str, members: Sequence[str] = ()) -> list[Message]:
+    """The history as `speaker` sees it when it is to answer `listener` (a channel when `members` is given).
+
+    Of a pair: their messages and the speaker's own calls. Of a group: one transcript, then the speaker's calls since.
+    Neighbouring messages of one side are joined, control words and blank texts are left out.
+    """
+    if members:
+        return _group(exchanges, speaker, listener)
+    messages: list[Message] = []
+    for exchange in exchanges:
+        if {exchange.speaker, exchange.listener} != {speaker, listener} or not exchange.complete:
+            continue
+        if isinstance(exchange.said, ToolsCalled):
+            if exchange.speaker == speaker:
+                messages += _calls(exchange.said, exchange.results)
+        elif exchange.speaker == speaker:
+            _say(messages, exchange.said)
+        elif exchange.said.text.strip() or exchange.said.attachments:
+            _hear(messages, exchange.said.text, exchange.said.attachments)
+    return messages
+
+
+def _group(exchanges: Iterable[Exchange], speaker: str, channel: str) -> list[Message]:
+    lines: list[str] = []
+    attachments: tuple[Attachment, ...] = ()
+    tail: list[Message] = []
+    for exchange in exchanges:
+        if exchange.listener != channel or not exchange.complete:
+            continue
+        if isinstance(exchange.said, ToolsCalled):
+            if exchange.speaker == speaker:
+                tail += _calls(exchange.said, exchange.results)
+            continue
+        tail = []
+        if not exchange.said.control and exchange.said.text.strip():
+            lines.append(f"{exchange.speaker}: {exchange.said.text}")
+            attachments += exchange.said.attachments
+    return [UserMessage("\n\n".join(lines), attachments), *tail]
+
+
+def _say(messages: list[Message], said: MessageAdded) -> None:
+    if said.control or not said.text.strip():
+        return
+    if messages and isinstance(messages[-1], AssistantMessage) and not messages[-1].calls:
+        said_before = messages.pop()
+        assert isinstance(said_before, AssistantMessage)
+        messages.append(AssistantMessage(f"{said_before.text}\n\n{said.text}", (), said.reasoning, said.extras))
+    else:
+        messages.append(AssistantMessage(said.text, (), said.reasoning, said.extras))
+
+
+def _hear(messages: list[Message], text: str, attachments: tuple[Attachment, ...]) -> None:
+    if messages and isinstance(messages[-1], UserMessage):
+        before = messages.pop()
+        assert isinstance(before, UserMessage)
+        text = f"{before.text}\n\n{text}" if text.strip() else before.text
+        attachments = before.attachments + attachments
+    messages.append(UserMessage(text, attachments))
+
+
+def _calls(said: ToolsCalled, results: dict[str, ToolReturned]) -> list[Message]:
+    parts = tuple(_part(call) for call in said.calls)
+    messages: list[Message] = [AssistantMessage(said.text, parts, said.reasoning, said.extras)]
+    for part, call in zip(parts, said.calls, strict=True):
+        result = results[call.id]
+        content = result.content if result.content.strip() else "(no output)"
+        messages.append(ToolMessage(call.id, part.name, content, result.outcome, result.attachments))
+    return messages
+
+
+def _part(call: CallRecord) -> CallPart:
+    arguments = call.arguments if call.parsed is not None and call.arguments.strip() else "{}"
+    return CallPart(call.id, provider_name(call.tool), arguments)
+
+
+def provider_name(name: str) -> str:
+    """A tool name that every provider accepts: unchanged where it already is, else made safe and kept distinct."""
+    safe = _BAD_NAME.sub("_", name)
+    if safe == name and 0 < len(name) <= _NAME_LIMIT:
+        return name
+    mark = sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"{safe[: _NAME_LIMIT - 9] or 'tool'}_{mark}"

@@ -1,0 +1,209 @@
+"""What the result of an effect leads to. A result that nobody waits for any more is refused, and kept as a refusal."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from . import events as ev
+from . import inputs as inp
+from .approval import Standing, find_grant, use
+from .director import candidates, choose
+from .follow import TOLD, ask, returned
+from .session import Call, Session, word_key
+from .states import State
+
+NewId = Callable[[str], str]
+Reaction = list[ev.Event] | inp.Refusal
+_CONTROL = re.compile(r"\s*(TERMINATE|INTERRUPT)\s*")
+
+
+def _resume(s: Session, i: inp.Resume, _now: int, _new_id: NewId) -> Reaction:
+    in_flight = s.state in (State.SUCCESS, State.AWAITING_APPROVAL) or s.question is not None
+    if not in_flight:
+        return inp.Refusal("stale", "nothing is in flight")
+    return [ev.SessionResumed(epoch=i.epoch, owner=i.owner, code_version=i.code_version, tools=i.tools)]
+
+
+def _expected(s: Session, key: str) -> bool:
+    return s.state is State.SUCCESS and not s.open_calls and key == word_key(s)
+
+
+def _model_replied(s: Session, i: inp.ModelReplied, now: int, new_id: NewId) -> Reaction:
+    if s.speaker in s.channels or not _expected(s, i.key):
+        return inp.Refusal("stale", f"the completion {i.key} came when nobody waited for it any more")
+    if i.calls:
+        return _round(s, i, now, new_id)
+    if not i.text.strip() and not s.calls:
+        return [_failed(s, "model", inp.ModelFailed(i.key, "empty_reply", "the model answered with nothing"))]
+    word = _CONTROL.fullmatch(i.text)
+    return [
+        ev.MessageAdded.model_validate({
+            "message_id": i.message_id, "sender": s.speaker, "recipient": s.listener, "text": i.text,
+            "control": word[1] if word else "", "synthetic": s.synthetic, "citations": s.citations,
+            "model": i.model, "finish": i.finish, "usage": i.usage, "turn_usage": s.usage.plus(i.usage),
+            "reasoning": i.reasoning, "extras": i.extras, "request": i.request,
+        })
+    ]  # fmt: skip
+
+
+def _round(s: Session, i: inp.ModelReplied, now: int, new_id: NewId) -> Reaction:
+    granted = s.agents[s.speaker].tools
+    room = s.limits.max_tool_calls - s.tool_calls
+    records: list[ev.CallRecord] = []
+    results: list[ev.Event] = []
+    gated: list[tuple[ev.CallRecord, inp.Proposed]] = []
+    for place, call in enumerate(i.calls):
+        problem = _problem(call, granted, place >= room, i.available)
+        record = ev.CallRecord(
+            id=new_id("call"), provider_id=call.provider_id, tool=call.tool, arguments=call.arguments,
+            parsed=call.parsed, digest=call.digest,
+            gated=problem is not None or call.facts is None or call.facts.gated,
+            idempotent=call.facts is not None and call.facts.idempotent,
+            questions=() if problem else call.questions,
+        )  # fmt: skip
+        records.append(record)
+        if problem is not None:
+            outcome, content = problem
+            results.append(ev.ToolReturned(call_id=record.id, outcome=outcome, content=content))
+        elif record.gated and not record.questions:
+            gated.append((record, call))
+    called = ev.ToolsCalled(
+        message_id=i.message_id, speaker=s.speaker, listener=s.listener, calls=tuple(records), text=i.text,
+        model=i.model, finish=i.finish, usage=i.usage, reasoning=i.reasoning, extras=i.extras, request=i.request,
+    )  # fmt: skip
+    return [called, *results, *_words(s, i, gated, now, new_id)]
+
+
+def _problem(
+    call: inp.Proposed, granted: tuple[str, ...], over: bool, available: tuple[str, ...]
+) -> tuple[ev.ToolOutcome, str] | None:
+    if over:
+        return "limit", TOLD["limit"]
+    if call.facts is None or call.tool not in granted:
+        there = ", ".join(available) or "none"
+        return "unknown_tool", f"There is no tool {call.tool!r}. There are: {there}."
+    if call.problem or call.parsed is None:
+        return "invalid_arguments", f"The arguments were refused, nothing ran: {call.problem or 'no JSON object'}"
+    return None
+
+
+def _words(
+    s: Session, i: inp.ModelReplied, gated: list[tuple[ev.CallRecord, inp.Proposed]], now: int, new_id: NewId
+) -> list[ev.Event]:
+    """Layer by layer: what the configuration or a grant allows at once, then requests for the rest."""
+    allowed: list[ev.Event] = []
+    asked: list[ev.Event] = []
+    standing: tuple[Standing, ...] = (*s.grants, *i.grants)
+    for record, call in gated:
+        assert call.facts is not None
+        grant = find_grant(standing, s.owner, call.tool, record.digest, now)
+        if call.facts.auto:
+            allowed.append(_allow(record, "env", call.facts.auto, "env", now, new_id))
+        elif grant is not None:
+            standing = use(standing, grant.grant.grant_id)
+            allowed.append(_allow(record, "grant", grant.grant.grant_id, grant.grant.subject, now, new_id))
+        else:
+            mine = Call(record.id, record.tool, record.parsed or {}, record.digest, "gated", 0)
+            facts = {"description": call.facts.description, "risk": call.facts.risk, "rule": "needs_approval"}
+            asked.append(ask(s, mine, "gated", now, new_id, **facts))
+    return [*allowed, *asked]
+
+
+def _allow(record: ev.CallRecord, via: ev.Via, rule: str, actor: str, now: int, new_id: NewId) -> ev.Event:
+    return ev.ApprovalResolved(
+        request_id=new_id("r"), call_id=record.id, tool=record.tool, outcome="approved", via=via, rule=rule,
+        actor=actor, decided_at=now, digest=record.digest,
+    )  # fmt: skip
+
+
+def _model_failed(s: Session, i: inp.ModelFailed, _now: int, _new_id: NewId) -> Reaction:
+    if not _expected(s, i.key):
+        return inp.Refusal("stale", f"the failure of {i.key} came when nobody waited for it any more")
+    return [_failed(s, "director" if s.speaker in s.channels else "model", i)]
+
+
+def _failed(s: Session, where: str, i: inp.ModelFailed) -> ev.Event:
+    return ev.TurnFailed.model_validate({
+        "where": where, "error": i.error, "message": i.message, "retryable": i.retryable, "attempt": s.attempt + 1,
+        "code": i.code,
+    })  # fmt: skip
+
+
+def _speaker_chosen(s: Session, i: inp.SpeakerChosen, _now: int, _new_id: NewId) -> Reaction:
+    if s.speaker not in s.channels or not _expected(s, i.key):
+        return inp.Refusal("stale", f"the choice {i.key} came when nobody waited for it any more")
+    allowed = candidates(s, s.speaker)
+    speaker, by = choose(i.raw, allowed, i.seed)
+    seed = i.seed if by == "random" else None
+    return [
+        ev.SpeakerSelected.model_validate(
+            {"channel": s.speaker, "speaker": speaker, "by": by, "raw": i.raw, "seed": seed}
+        )
+    ]
+
+
+def _tools_ready(s: Session, i: inp.ToolsReady, now: int, new_id: NewId) -> Reaction:
+    if s.state is not State.SUCCESS:
+        return inp.Refusal("stale", f"no tool may start in state {s.state}")
+    started: list[ev.Event] = []
+    asked: list[ev.Event] = []
+    for call in s.calls:
+        again = call.status == "unknown" and call.idempotent
+        if call.id not in i.facts or (call.status != "approved" and not again):
+            continue
+        facts = i.facts[call.id]
+        if facts is None:
+            verdict = "outcome_unknown" if again else "unknown_tool"
+            started.append(returned(replace(call, verdict=verdict)))
+            continue
+        if again and not facts.idempotent:
+            asked.append(ask(s, call, "outcome_unknown", now, new_id, description=facts.description, risk=facts.risk))
+            continue
+        started.append(
+            ev.ToolStarted(
+                call_id=call.id, tool=call.tool, attempt=call.attempt + 1, key=f"{s.id}:{call.id}",
+                digest=call.digest, permit=call.permit, definition=facts.definition, idempotent=facts.idempotent,
+            )
+        )  # fmt: skip
+    events = [*started, *asked]
+    return events or inp.Refusal("stale", "no call waits to be started")
+
+
+def _tool_finished(s: Session, i: inp.ToolFinished, _now: int, _new_id: NewId) -> Reaction:
+    call = s.call(i.call_id)
+    if s.state is not State.SUCCESS or call is None or call.status != "started":
+        return inp.Refusal("stale", f"call {i.call_id} ended with {i.outcome} after its result was settled")
+    if i.key != f"tool:{call.id}:{call.attempt}":
+        return inp.Refusal("stale", f"{i.key} is not the attempt that runs")
+    return [
+        ev.ToolReturned(
+            call_id=i.call_id, outcome=i.outcome, content=i.content, citations=i.citations,
+            attachments=i.attachments, notes=i.notes, duration_ms=i.duration_ms,
+        )
+    ]  # fmt: skip
+
+
+def _timer_fired(s: Session, i: inp.TimerFired, now: int, _new_id: NewId) -> Reaction:
+    request = s.request(i.request_id)
+    if request is not None:
+        return [
+            ev.ApprovalResolved(
+                request_id=request.request_id, call_id=request.call_id, tool=request.tool, outcome="expired",
+                via="timer", actor="timer", decided_at=now, digest=request.digest,
+            )
+        ]  # fmt: skip
+    if s.question is not None and s.question.request_id == i.request_id:
+        return [ev.QuestionAnswered(request_id=i.request_id, outcome="expired")]
+    return inp.Refusal("stale", f"{i.request_id} was settled before its deadline")
+
+
+ON_RESULT: dict[type, Callable[[Session, Any, int, NewId], Reaction]] = {
+    inp.Resume: _resume,
+    inp.ModelReplied: _model_replied,
+    inp.ModelFailed: _model_failed,
+    inp.SpeakerChosen: _speaker_chosen,
+    inp.ToolsReady: _tools_ready,
+    inp.ToolFinished: _tool_finished,
+    inp.TimerFired: _timer_fired,
+}

@@ -1,0 +1,357 @@
+"""`Session`: where a conversation stands, folded from its events.
+
+It is small and bounded by the open turn. There is no list of messages in it (history is read from the log), so a step
+costs the same at event 10 and at event 1,000,000.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import Any
+
+from pydantic import JsonValue, TypeAdapter
+
+from . import events as ev
+from .approval import Standing, use
+from .errors import GapInLog, IllegalEvent
+from .states import State
+from .table import NEXT
+
+SETTLED_KEPT = 64  # how many past requests can still be answered with "already decided, by whom, when"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of the open round.
+
+    `status`: gated (needs a word), waiting (a request is open), approved, started, unknown (started under an older
+    epoch), closed (will not run; `verdict` says why), question, returned. `source` is the seq of the row that holds
+    the arguments that may run.
+    """
+
+    id: str
+    tool: str
+    arguments: dict[str, JsonValue]
+    digest: str
+    status: str
+    source: int
+    permit: str = ""
+    idempotent: bool = False
+    attempt: int = 0
+    epoch: int = 0
+    verdict: str = ""
+    note: str = ""
+    questions: tuple[ev.Question, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A request that was resolved."""
+
+    request_id: str
+    outcome: str
+    actor: str
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Last:
+    """The newest message, without its text."""
+
+    sender: str
+    recipient: str
+    by: str
+    control: str
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """The fold of a session's events.
+
+    `speaker` is the node that speaks next and `listener` whom it answers; while a channel has to choose, `speaker` is
+    the channel. `step` counts completions, `index` counts them per speaker, `attempt` counts failures of the next one.
+    """
+
+    id: str = ""
+    seq: int = 0
+    state: State = State.INTERRUPT
+    owner: str = ""
+    agents: dict[str, ev.AgentSpec] = field(default_factory=dict)
+    channels: dict[str, ev.Channel] = field(default_factory=dict)
+    limits: ev.Limits = ev.Limits()
+    epoch: int = 0
+    speaker: str = ""
+    listener: str = ""
+    last: Last | None = None
+    synthetic: bool = False
+    rounds: dict[str, int] = field(default_factory=dict)
+    turn: int = 0
+    step: int = 0
+    index: dict[str, int] = field(default_factory=dict)
+    attempt: int = 0
+    calls: tuple[Call, ...] = ()
+    tool_calls: int = 0
+    over_cap: bool = False
+    requests: tuple[ev.ApprovalRequested, ...] = ()
+    shown: int = 0
+    settled: tuple[Settled, ...] = ()
+    question: ev.QuestionAsked | None = None
+    queue: tuple[ev.MessageQueued, ...] = ()
+    usage: ev.Usage = ev.Usage()
+    citations: tuple[ev.Citation, ...] = ()
+    grants: tuple[Standing, ...] = ()
+
+    @property
+    def started(self) -> bool:
+        """Whether the session exists."""
+        return bool(self.agents)
+
+    @property
+    def open_calls(self) -> tuple[Call, ...]:
+        """Calls that have no result yet."""
+        return tuple(call for call in self.calls if call.status != "returned")
+
+    def call(self, call_id: str) -> Call | None:
+        """A call of the open round."""
+        return next((call for call in self.calls if call.id == call_id), None)
+
+    def request(self, request_id: str) -> ev.ApprovalRequested | None:
+        """An open request."""
+        return next((one for one in self.requests if one.request_id == request_id), None)
+
+    def seat(self) -> str:
+        """The node that a person sits at: the first one without a model."""
+        return next((name for name, agent in self.agents.items() if not agent.model), "USER")
+
+
+Changes = dict[str, Any]
+SnapshotOf = TypeAdapter(Session)
+
+
+def evolve(session: Session, event: ev.Event) -> Session:
+    """Fold one event. The only place that moves a state.
+
+    Raises:
+        IllegalEvent: the table has no such row.
+    """
+    state = NEXT.get((session.state, event.kind))
+    if state is None:
+        raise IllegalEvent(
+            f"session {session.id}, seq {session.seq + 1}: {event.kind} cannot happen in state {session.state}; "
+            "see the table in fsm/table.py for what can"
+        )
+    return replace(session, state=state, seq=session.seq + 1, **_FOLDS[event.kind](session, event))
+
+
+def replay(rows: Iterable[ev.Row], start: Session | None = None, to: int | None = None) -> Session:
+    """The session after these rows (up to seq `to`). Makes no model call, no tool call, no timer and no row.
+
+    Raises:
+        GapInLog: a seq is missing. IllegalEvent: a row that the table does not allow.
+    """
+    session = start or Session()
+    for row in rows:
+        if to is not None and row.seq > to:
+            break
+        if row.seq != session.seq + 1:
+            raise GapInLog(f"session {row.session}: after seq {session.seq} comes {row.seq}; run `turnlog verify`")
+        if not session.id:
+            session = replace(session, id=row.session)
+        session = evolve(session, row.event)
+    return session
+
+
+def _with(session: Session, call_id: str, **changes: object) -> tuple[Call, ...]:
+    return tuple(replace(c, **changes) if c.id == call_id else c for c in session.calls)  # type: ignore[arg-type]  # replace checks field names at run time
+
+
+def _session_started(_: Session, e: ev.SessionStarted) -> Changes:
+    agents = {agent.name: agent for agent in e.agents}
+    channels = {channel.name: channel for channel in e.channels}
+    seat = next((agent.name for agent in e.agents if not agent.model), e.agents[0].name if e.agents else "")
+    first = next((agent.name for agent in e.agents if agent.name != seat), seat)
+    entry = e.entry or first
+    return {
+        "owner": e.owner, "agents": agents, "channels": channels, "limits": e.limits, "speaker": seat, "listener": entry
+    }  # fmt: skip
+
+
+def _message_added(s: Session, e: ev.MessageAdded) -> Changes:
+    group = s.channels.get(e.recipient)
+    person = e.by == "person"
+    changes: Changes = {
+        "last": Last(e.sender, e.recipient, e.by, e.control),
+        "calls": (), "tool_calls": 0, "over_cap": False, "attempt": 0, "synthetic": False, "citations": (),
+        "speaker": e.recipient, "listener": "" if group else e.sender, "usage": ev.Usage(),
+    }  # fmt: skip
+    if e.by == "preload":
+        return changes
+    counter = e.recipient if group else pair(e.sender, e.recipient)
+    before = 0 if person else s.rounds.get(counter, 0)
+    counts = group is None or (not person and e.sender in group.members)
+    changes["rounds"] = {**s.rounds, counter: before + counts}
+    if person:
+        changes["turn"] = s.turn + 1
+        changes["queue"] = tuple(one for one in s.queue if one.message_id != e.message_id)
+    else:
+        changes |= _completion(s, e.sender)
+    return changes
+
+
+def _completion(s: Session, speaker: str) -> Changes:
+    return {"step": s.step + 1, "index": {**s.index, speaker: s.index.get(speaker, 0) + 1}, "attempt": 0}
+
+
+def pair(one: str, other: str) -> str:
+    """The counter of two nodes, the same both ways."""
+    return "|".join(sorted((one, other)))
+
+
+def word_key(s: Session) -> str:
+    """The key of the completion, or of the choice of a speaker, that the session waits for: never used twice."""
+    kind = "choose" if s.speaker in s.channels else "model"
+    return f"{kind}:{s.turn}:{s.step}:{s.attempt + 1}"
+
+
+def _message_queued(s: Session, e: ev.MessageQueued) -> Changes:
+    return {"queue": (*s.queue, e)}
+
+
+def _session_resumed(s: Session, e: ev.SessionResumed) -> Changes:
+    calls = tuple(
+        replace(call, status="unknown") if call.status == "started" and call.epoch < e.epoch else call
+        for call in s.calls
+    )
+    return {"epoch": e.epoch, "calls": calls}
+
+
+def _speaker_selected(_: Session, e: ev.SpeakerSelected) -> Changes:
+    return {"speaker": e.speaker, "listener": e.channel, "attempt": 0}
+
+
+def _tools_called(s: Session, e: ev.ToolsCalled) -> Changes:
+    calls = tuple(
+        Call(
+            record.id, record.tool, record.parsed or {}, record.digest,
+            "question" if record.questions else "gated" if record.gated else "approved",
+            s.seq + 1, "" if record.gated else "free", record.idempotent, questions=record.questions,
+        )
+        for record in e.calls
+    )  # fmt: skip
+    over = s.tool_calls >= s.limits.max_tool_calls
+    return {
+        **_completion(s, e.speaker),
+        "usage": s.usage.plus(e.usage or ev.Usage()),
+        "calls": calls, "tool_calls": s.tool_calls + len(calls), "over_cap": over,
+    }  # fmt: skip
+
+
+def _approval_requested(s: Session, e: ev.ApprovalRequested) -> Changes:
+    return {"requests": (*s.requests, e), "calls": _with(s, e.call_id, status="waiting"), "shown": 0}
+
+
+def _approval_shown(s: Session, _: ev.ApprovalShown) -> Changes:
+    return {"shown": s.shown + 1}
+
+
+def _approval_resolved(s: Session, e: ev.ApprovalResolved) -> Changes:
+    request = s.request(e.request_id)
+    unknown = request is not None and request.why == "outcome_unknown"
+    if e.outcome == "approved":
+        edit: Changes = {} if e.arguments is None else {"arguments": e.arguments, "source": s.seq + 1}
+        calls = _with(s, e.call_id, status="approved", permit=e.request_id, digest=e.digest, **edit)
+    elif e.outcome == "committed":
+        calls = _with(s, e.call_id, status="closed", verdict="ok", note=e.result)
+    else:
+        calls = _with(s, e.call_id, status="closed", verdict="outcome_unknown" if unknown else e.outcome, note=e.reason)
+    return {
+        "calls": calls,
+        "requests": tuple(one for one in s.requests if one.request_id != e.request_id),
+        "settled": (*s.settled, Settled(e.request_id, e.outcome, e.actor, e.decided_at))[-SETTLED_KEPT:],
+        "grants": use(s.grants, e.rule) if e.via == "grant" else s.grants,
+    }
+
+
+def _question_asked(_: Session, e: ev.QuestionAsked) -> Changes:
+    return {"question": e}
+
+
+def _question_answered(s: Session, e: ev.QuestionAnswered) -> Changes:
+    assert s.question is not None
+    calls = s.calls
+    if e.outcome == "answered":
+        pairs = zip(s.question.questions, e.answers, strict=False)
+        note = "\n".join(f"{question.text}\n{answer or '(skipped)'}" for question, answer in pairs)
+        calls = _with(s, s.question.call_id, status="closed", verdict="ok", note=note)
+    else:
+        calls = _with(s, s.question.call_id, status="closed", verdict=e.outcome)
+    return {"question": None, "calls": calls}
+
+
+def _tool_started(s: Session, e: ev.ToolStarted) -> Changes:
+    return {"calls": _with(s, e.call_id, status="started", attempt=e.attempt, epoch=s.epoch, idempotent=e.idempotent)}
+
+
+def _tool_returned(s: Session, e: ev.ToolReturned) -> Changes:
+    return {"calls": _with(s, e.call_id, status="returned", verdict=e.outcome), "citations": s.citations + e.citations}
+
+
+def _turn_interrupted(_: Session, e: ev.TurnInterrupted) -> Changes:
+    return {"speaker": e.node, "listener": e.peer, "calls": (), "synthetic": False, "attempt": 0, "over_cap": False}
+
+
+def _turn_continued(_s: Session, _e: ev.TurnContinued) -> Changes:
+    return {"synthetic": True}
+
+
+def _turn_failed(_: Session, e: ev.TurnFailed) -> Changes:
+    return {"attempt": e.attempt}
+
+
+def _grant_recorded(s: Session, e: ev.GrantRecorded) -> Changes:
+    return {"grants": (*s.grants, Standing(e))} if e.scope == "session" else {}
+
+
+def _grant_revoked(s: Session, e: ev.GrantRevoked) -> Changes:
+    return {"grants": tuple(one for one in s.grants if one.grant.grant_id != e.grant_id)}
+
+
+def _nothing(_s: Session, _e: object) -> Changes:
+    return {}
+
+
+def _session_terminated(_s: Session, _e: ev.SessionTerminated) -> Changes:
+    return {"calls": (), "queue": (), "synthetic": False}
+
+
+_FOLDS: dict[str, Callable[[Session, Any], Changes]] = {
+    "session_started": _session_started,
+    "message_added": _message_added,
+    "message_queued": _message_queued,
+    "session_resumed": _session_resumed,
+    "speaker_selected": _speaker_selected,
+    "tools_called": _tools_called,
+    "approval_requested": _approval_requested,
+    "approval_shown": _approval_shown,
+    "approval_resolved": _approval_resolved,
+    "approvals_settled": _nothing,
+    "question_asked": _question_asked,
+    "question_answered": _question_answered,
+    "tool_started": _tool_started,
+    "tool_returned": _tool_returned,
+    "turn_interrupted": _turn_interrupted,
+    "turn_continued": _turn_continued,
+    "turn_failed": _turn_failed,
+    "turn_retried": _nothing,
+    "grant_recorded": _grant_recorded,
+    "grant_revoked": _grant_revoked,
+    "input_refused": _nothing,
+    "session_terminated": _session_terminated,
+}
+assert set(_FOLDS) == set(ev.KINDS), "an event without a fold"
+assert {kind for _, kind in NEXT} == set(ev.KINDS), "the table and the events name different kinds"
+
+
+def fold(session: Session, events: Iterable[ev.Event]) -> Session:
+    """Fold several events."""
+    return reduce(evolve, events, session)
