@@ -1,1 +1,20 @@
-"""The log: append-only, transactional, hash-chained."""
+"""The log: append-only, transactional, hash-chained. Read `base.py` first, it is what the engine asks for."""
+
+from .base import Applied, Command, Draft, EventLog, Head
+from .reader import LogReader, RawRow, SessionInfo, Unreadable
+from .sqlite import SQLiteLog
+from .writer import Stats
+
+__all__ = [
+    "Applied",
+    "Command",
+    "Draft",
+    "EventLog",
+    "Head",
+    "LogReader",
+    "RawRow",
+    "SQLiteLog",
+    "SessionInfo",
+    "Stats",
+    "Unreadable",
+]

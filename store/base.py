@@ -54,7 +54,12 @@ class EventLog(Protocol):
     """
 
     def append(
-        self, session: str, expected_seq: int, epoch: int, drafts: Sequence[Draft], command: Command | None = None
+        self,
+        session: str,
+        expected_seq: int,
+        epoch: int,
+        drafts: Sequence[Draft],
+        command: Command | None = None,
     ) -> "Future[tuple[Row, ...]]":
         """Append rows.
 

@@ -1,0 +1,157 @@
+"""The append of rows as a job of the writer: checks, chain, records."""
+
+import os
+from collections.abc import Sequence
+
+from ..fsm.errors import CommandReused, Conflict, Error, Fenced, Misuse, StaleVersion
+from ..fsm.events import Row
+from .base import Command, Draft
+from .chain import body_hash, link, origin
+from .codec import encode
+from .driver import CONSTRAINT, code_of
+from .writer import Job, Tip, Transaction
+
+# Integers of SQLite have 64 bits.
+_LARGEST = 2**63 - 1
+
+
+def append_job(
+    session: str, expected_seq: int, epoch: int, drafts: Sequence[Draft], command: Command | None
+) -> Job[tuple[Row, ...]]:
+    """The job that appends these rows; bodies are encoded here, in the caller's thread.
+
+    Raises:
+        Misuse: there is nothing to append, or a draft has no stored form.
+    """
+    _check(session, drafts, command)
+    bodies = [encode(draft.event) for draft in drafts]
+
+    def apply(tx: Transaction) -> tuple[Row, ...]:
+        newest = tx.db.conn.execute(
+            "SELECT epoch, owner FROM leases WHERE session = ?", (session,)
+        ).fetchone()
+        if newest is None or newest[0] != epoch:
+            raise _fenced(session, epoch, newest)
+        tip = tx.tip(session)
+        seq = tip.seq if tip else 0
+        if seq != expected_seq:
+            raise _stale(tx, session, expected_seq, seq, command)
+        return _rows(tx, session, tip, drafts, bodies, command)
+
+    def explain(tx: Transaction, error: BaseException) -> Error | None:
+        tip = tx.tip(session)
+        if code_of(error) != CONSTRAINT:
+            return None
+        if command and _digest_of(tx, session, command.id) is not None:
+            return _stale(tx, session, expected_seq, tip.seq if tip else 0, command)
+        if tip and tip.seq != expected_seq:
+            return _stale(tx, session, expected_seq, tip.seq, None)
+        if "events_resolution" in str(error) or "events_start" in str(error):
+            what = (
+                "this request is resolved"
+                if "resolution" in str(error)
+                else "this attempt of the call is started"
+            )
+            return Conflict(f"session {session!r}: {what} already; read the log and decide again")
+        return None
+
+    return Job(apply, explain, rows=len(drafts))
+
+
+def _check(session: str, drafts: Sequence[Draft], command: Command | None) -> None:
+    if not drafts:
+        raise Misuse(f"nothing to append to session {session!r}: give at least one draft")
+    texts = [session, *(draft.actor for draft in drafts), *((command.id, command.digest) if command else ())]
+    for text in texts:
+        # The chain and the table hold Unicode; a lone surrogate is none.
+        if not text.isascii():
+            try:
+                text.encode()
+            except UnicodeEncodeError as error:
+                raise Misuse(f"{text!r} cannot be stored: {error.reason}; clean it first") from error
+    if not session:
+        raise Misuse("a session needs an id that is not empty")
+    for draft in drafts:
+        if not 0 <= draft.at <= _LARGEST:
+            raise Misuse(f"at {draft.at} is no time: give milliseconds since 1970 UTC")
+
+
+def _rows(
+    tx: Transaction,
+    session: str,
+    tip: Tip | None,
+    drafts: Sequence[Draft],
+    bodies: Sequence[str],
+    command: Command | None,
+) -> tuple[Row, ...]:
+    seq, digest = (tip.seq, tip.hash) if tip else (0, origin(session))
+    salts = os.urandom(16 * len(drafts))
+    last = len(drafts) - 1
+    rows: list[Row] = []
+    for index, (draft, body) in enumerate(zip(drafts, bodies, strict=True)):
+        seq += 1
+        salt = salts[16 * index : 16 * index + 16]
+        state, event = draft.state.value, draft.event
+        # The command stands on the last row of its append: one row per command, and `applied` finds that seq.
+        name, content = (command.id, command.digest) if command and index == last else (None, None)
+        digest = link(
+            digest,
+            session,
+            seq,
+            state,
+            event.kind,
+            event.v,
+            draft.at,
+            draft.actor,
+            name,
+            content,
+            body_hash(salt, body),
+        )
+        tx.records.append(
+            (
+                session,
+                seq,
+                state,
+                event.kind,
+                event.v,
+                draft.at,
+                draft.actor,
+                name,
+                content,
+                body,
+                salt,
+                None,
+                digest,
+            )
+        )
+        rows.append(Row(session, seq, draft.state, draft.at, draft.actor, event, name, digest))
+    tx.moved[session] = Tip(seq, digest)
+    return tuple(rows)
+
+
+def _digest_of(tx: Transaction, session: str, command_id: str) -> str | None:
+    row = tx.db.conn.execute(
+        "SELECT command_digest FROM events WHERE session = ? AND command_id = ?", (session, command_id)
+    ).fetchone()
+    return None if row is None else str(row[0])
+
+
+def _fenced(session: str, epoch: int, newest: tuple[int, str] | None) -> Fenced:
+    if newest is None:
+        return Fenced(f"session {session!r} has no lease: take one before the first append")
+    return Fenced(
+        f"session {session!r}: epoch {epoch} is not the newest, {newest[1]!r} holds epoch {newest[0]}; "
+        f"drop the session, or take a new lease and read it again"
+    )
+
+
+def _stale(tx: Transaction, session: str, expected: int, seq: int, command: Command | None) -> Conflict:
+    if command is not None:
+        there = _digest_of(tx, session, command.id)
+        if there is not None and there != command.digest:
+            return CommandReused(
+                f"session {session!r}: command id {command.id!r} was used before with another content; use a new id"
+            )
+    return StaleVersion(
+        f"session {session!r}: expected seq {expected}, the head is {seq}; read the head and decide again"
+    )

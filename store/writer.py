@@ -1,0 +1,269 @@
+"""Group commit: one thread takes whatever is queued, commits it in one transaction, then answers everybody.
+
+One fsync so serves many sessions. A job that fails does not take its neighbours with it: the batch is rolled back and
+done again with a savepoint around each job. What the outcome of a failed commit can be is said by its error:
+
+    StorageFailed   an I/O error: the thread takes no further job, reopen the file
+    StorageFull     nothing of the batch was written; later jobs are tried again
+    StorageError    the lock was not to be had within the limit; nothing was written
+"""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any, Generic, TypeVar
+
+from sqlite_utils import Database
+
+from ..fsm.errors import Error, Misuse, StorageFailed
+from .driver import code_of, fatal, translate
+from .schema import COLUMNS
+
+T = TypeVar("T")
+Record = tuple[Any, ...]
+
+# Jobs of one transaction; a longer queue takes another commit, so that the first in it do not wait for the last.
+BATCH_JOBS = 1024
+# Tips kept in memory; about 200 bytes each.
+TIPS = 65536
+
+_INSERT = f"INSERT INTO events ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})"  # noqa: S608 - own names
+_SNAPSHOT = "INSERT OR REPLACE INTO snapshots (session, seq, hash, body, code_version) VALUES (?, ?, ?, ?, ?)"
+
+# BUSY, LOCKED, NOMEM, FULL: doing the jobs one by one would not help.
+_PER_BATCH = (5, 6, 7, 13)
+
+
+@dataclass(slots=True)
+class Stats:
+    """Counters since the log was opened. `commits` is the number of fsyncs asked for, checkpoints apart."""
+
+    commits: int = 0
+    rows: int = 0
+    jobs: int = 0
+    largest: int = 0
+    redone: int = 0
+
+
+@dataclass(slots=True)
+class Tip:
+    """The last row of a session as the writer knows it."""
+
+    seq: int
+    hash: bytes
+
+
+@dataclass(slots=True)
+class Transaction:
+    """What a job may use: the connection, the tips after the jobs before it, and a place for its rows."""
+
+    db: Database
+    known: dict[str, Tip]
+    moved: dict[str, Tip] = field(default_factory=dict)
+    records: list[Record] = field(default_factory=list)
+
+    def tip(self, session: str) -> Tip | None:
+        """The last row of a session; None before its first."""
+        found = self.moved.get(session) or self.known.get(session)
+        if found is None:
+            row = self.db.execute(
+                "SELECT seq, hash FROM events WHERE session = ? ORDER BY seq DESC LIMIT 1", (session,)
+            ).fetchone()
+            if row is not None:
+                found = self.known[session] = Tip(*row)
+        return found
+
+    def flush(self) -> None:
+        """Insert the rows so far."""
+        if self.records:
+            self.db.conn.executemany(_INSERT, self.records)
+            self.records = []
+
+
+@dataclass(slots=True)
+class Job(Generic[T]):
+    """`apply` runs in the writer's thread and may run twice. `explain` makes a conflict of a broken constraint."""
+
+    apply: Callable[[Transaction], T]
+    explain: Callable[[Transaction, BaseException], Error | None] | None = None
+    rows: int = 0
+    future: "Future[T]" = field(default_factory=Future)
+
+
+class Writer:
+    """Owns the writing connection and its thread."""
+
+    def __init__(self, db: Database, path: Path) -> None:
+        self.stats = Stats()
+        self._db = db
+        self._path = path
+        self._known: dict[str, Tip] = {}
+        self._queue: SimpleQueue[Job[Any] | None] = SimpleQueue()
+        self._snapshots: SimpleQueue[Record] = SimpleQueue()
+        self._gate = threading.Lock()
+        self._closed = False
+        self._failure: StorageFailed | None = None
+        self._thread = threading.Thread(target=self._run, name=f"turnlog writer {path.name}", daemon=True)
+        self._thread.start()
+
+    def submit(self, job: Job[T]) -> "Future[T]":
+        """Queue a job. From here on it runs whatever happens to its future: an append cannot be cancelled."""
+        job.future.set_running_or_notify_cancel()
+        with self._gate:
+            if not self._closed:
+                self._queue.put(job)
+                return job.future
+        job.future.set_exception(Misuse(f"the log {self._path} is closed: open it again"))
+        return job.future
+
+    def snapshot(self, record: Record) -> None:
+        """Write a snapshot with the next commit; it is a cache, so losing it costs only time."""
+        self._snapshots.put(record)
+
+    def close(self) -> None:
+        """Commit what is queued, fold the write-ahead log into the file, end the thread."""
+        with self._gate:
+            if not self._closed:
+                self._closed = True
+                self._queue.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while (batch := self._take()) is not None:
+                if batch:
+                    self._commit(batch)
+        finally:
+            self._finish()
+
+    def _take(self) -> list[Job[Any]] | None:
+        first = self._queue.get()
+        if first is None:
+            return None
+        batch = [first]
+        try:
+            while len(batch) < BATCH_JOBS:
+                job = self._queue.get_nowait()
+                if job is None:
+                    self._queue.put(None)  # nothing can follow it: the gate is closed
+                    break
+                batch.append(job)
+        except Empty:
+            pass
+        return batch
+
+    def _commit(self, batch: list[Job[Any]]) -> None:
+        """Do a batch and answer its futures, each exactly once."""
+        if self._failure is not None:
+            _answer(batch, [self._failure] * len(batch))
+            return
+        try:
+            answers = self._attempt(batch, one_by_one=False)
+        except Exception as error:  # noqa: BLE001 - whatever it was, somebody waits for an answer
+            answers = self._after_failure(batch, error)
+        _answer(batch, answers)
+
+    def _after_failure(self, batch: list[Job[Any]], error: Exception) -> list[Any]:
+        self._roll_back()
+        if not fatal(error) and code_of(error) not in _PER_BATCH:
+            self.stats.redone += 1
+            try:
+                return self._attempt(batch, one_by_one=True)
+            except Exception as second:  # noqa: BLE001 - as above
+                self._roll_back()
+                error = second
+        answer = translate(error, self._path, "cannot append to")
+        if isinstance(answer, StorageFailed):
+            self._failure = answer
+        return [answer] * len(batch)
+
+    def _roll_back(self) -> None:
+        self._known.clear()
+        try:
+            if self._db.conn.in_transaction:
+                self._db.conn.execute("ROLLBACK")
+        except Exception as error:  # noqa: BLE001 - a rollback that fails leaves the connection unusable
+            self._failure = StorageFailed(f"cannot roll back {self._path}: {error}; reopen it")
+
+    def _attempt(self, batch: list[Job[Any]], *, one_by_one: bool) -> list[Any]:
+        """One transaction. The answers are results, or errors of jobs that wrote nothing."""
+        conn = self._db.conn
+        tx = Transaction(self._db, self._known)
+        conn.execute("BEGIN IMMEDIATE")
+        do = self._guarded if one_by_one else _apply
+        answers = [do(tx, job) for job in batch]
+        tx.flush()
+        if all(isinstance(answer, Error) for answer in answers):
+            conn.execute("ROLLBACK")
+            return answers
+        for record in self._waiting_snapshots():
+            conn.execute(_SNAPSHOT, record)
+        conn.execute("COMMIT")
+        if len(self._known) > TIPS:
+            self._known.clear()
+        self._known.update(tx.moved)
+        done = [job for job, answer in zip(batch, answers, strict=True) if not isinstance(answer, Error)]
+        self.stats.commits += 1
+        self.stats.jobs += len(done)
+        self.stats.rows += sum(job.rows for job in done)
+        self.stats.largest = max(self.stats.largest, len(done))
+        return answers
+
+    def _guarded(self, tx: Transaction, job: Job[Any]) -> Any:
+        before = dict(tx.moved)
+        self._db.conn.execute("SAVEPOINT job")
+        try:
+            answer = _apply(tx, job)
+            tx.flush()
+        except Exception as error:
+            if fatal(error) or code_of(error) in _PER_BATCH:
+                raise
+            self._db.conn.execute("ROLLBACK TO job")
+            tx.records, tx.moved = [], before
+            tx.known.clear()
+            answer = (job.explain(tx, error) if job.explain else None) or translate(
+                error, self._path, "cannot append to"
+            )
+        self._db.conn.execute("RELEASE job")
+        return answer
+
+    def _waiting_snapshots(self) -> list[Record]:
+        newest: dict[Any, Record] = {}
+        try:
+            while True:
+                record = self._snapshots.get_nowait()
+                newest[record[0]] = record
+        except Empty:
+            return list(newest.values())
+
+    def _finish(self) -> None:
+        conn = self._db.conn
+        try:
+            if self._failure is None:
+                records = self._waiting_snapshots()
+                conn.execute("BEGIN IMMEDIATE")
+                conn.executemany(_SNAPSHOT, records)
+                conn.execute("COMMIT")
+                conn.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        except Exception:  # noqa: BLE001, S110 - every append was answered; the rest is a cache and a tidy file
+            pass
+        finally:
+            conn.close()
+
+
+def _apply(tx: Transaction, job: Job[Any]) -> Any:
+    try:
+        return job.apply(tx)
+    except Error as error:  # a conflict, found before anything was written
+        return error
+
+
+def _answer(batch: list[Job[Any]], answers: list[Any]) -> None:
+    for job, answer in zip(batch, answers, strict=True):
+        if isinstance(answer, BaseException):
+            job.future.set_exception(answer)
+        else:
+            job.future.set_result(answer)
