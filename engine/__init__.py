@@ -1,1 +1,29 @@
-"""The engine: performs the effects that the machine owes."""
+"""Drives the machine: performs its effects (models, tools, timers), one writer per session."""
+
+from .agents import Agent, person
+from .clock import Clock, SystemClock
+from .conversation import Conversation, Turn
+from .engine import Engine
+from .hub import Hub, Outcome
+from .notices import Notice, Piece, Rows, Trouble
+from .tools import Registry, Tool, ToolContext, tool
+
+__all__ = [
+    "Agent",
+    "Clock",
+    "Conversation",
+    "Engine",
+    "Hub",
+    "Notice",
+    "Outcome",
+    "Piece",
+    "Registry",
+    "Rows",
+    "SystemClock",
+    "Tool",
+    "ToolContext",
+    "Trouble",
+    "Turn",
+    "person",
+    "tool",
+]

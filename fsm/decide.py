@@ -20,16 +20,22 @@ NewId = Callable[[str], str]
 Reaction = list[Event] | inp.Refusal
 REACT: dict[type, Callable[[Session, inp.Input, int, NewId], Reaction]] = {**ON_COMMAND, **ON_RESULT}
 
+MACHINE = "turnlog"  # the actor of events that follow from where the session stands
+
 # Refusals of these are the shell's own echo (a timer that lost, a card drawn too late), not somebody's decision.
 _UNRECORDED = (inp.TimerFired, inp.Show, inp.ToolsReady, inp.Resume)
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What an input leads to. `by` says for each event whose doing it was; `refusal` is set when nothing was changed."""
+    """What an input leads to. `by` and `states` say for each event whose doing it was and where it left the session.
+
+    `refusal` is set when nothing was changed but, perhaps, one row that says so.
+    """
 
     events: tuple[Event, ...]
     by: tuple[str, ...]
+    states: tuple[State, ...]
     session: Session
     refusal: inp.Refusal | None = None
 
@@ -48,22 +54,25 @@ def decide(session: Session, given: inp.Input, now: int, new_id: NewId) -> Decis
         return _refused(session, given, reaction)
     events = list(reaction)
     by = [given.actor] * len(events)
+    states: list[State] = []
     for event in events:
         session = evolve(session, event)
+        states.append(session.state)
     while (following := follow(session, now, new_id)) is not None:
         events.append(following)
-        by.append("turnlog")
+        by.append(MACHINE)
         session = evolve(session, following)
-    return Decision(tuple(events), tuple(by), session)
+        states.append(session.state)
+    return Decision(tuple(events), tuple(by), tuple(states), session)
 
 
 def _refused(session: Session, given: inp.Input, refusal: inp.Refusal) -> Decision:
     if isinstance(given, _UNRECORDED) or not session.started:
-        return Decision((), (), session, refusal)
+        return Decision((), (), (), session, refusal)
     about = getattr(given, "request_id", "") or getattr(given, "call_id", "") or getattr(given, "grant_id", "")
     kind = type(given).__name__.lower()
     event = InputRefused(code=refusal.code, input=kind, why=refusal.why, about=about)
-    return Decision((event,), (given.actor,), evolve(session, event), refusal)
+    return Decision((event,), (given.actor,), (session.state,), evolve(session, event), refusal)
 
 
 def pending(session: Session) -> tuple[Effect, ...]:

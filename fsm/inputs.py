@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
+from .approval import Standing
 from .events import (
     AgentSpec,
     Attachment,
     Channel,
     Citation,
     Code,
-    GrantRecorded,
     InputRefused,
     Limits,
     ModelRequest,
@@ -212,7 +212,7 @@ class ModelReplied:
     model: str = ""
     finish: str = ""
     request: ModelRequest | None = None
-    grants: tuple[GrantRecorded, ...] = ()
+    grants: tuple[Standing, ...] = ()
     available: tuple[str, ...] = ()
     actor: str = "model"
 

@@ -1,6 +1,6 @@
 """The narrow protocol between the engine and any model: a request goes in, deltas come out, then one reply."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -22,7 +22,7 @@ class ModelCall:
     """All that a model is sent. `index` counts this speaker's earlier completions, `attempt` grows with each failure."""
 
     system: str
-    messages: list[Message]
+    messages: Sequence[Message]
     tools: tuple[ToolDefinition, ...] = ()
     index: int = 0
     attempt: int = 1

@@ -1,1 +1,6 @@
-"""Tools and where they come from."""
+"""Tools: typed functions that a model may call."""
+
+from .function import Tool, ToolContext, tool
+from .registry import Registry
+
+__all__ = ["Registry", "Tool", "ToolContext", "tool"]

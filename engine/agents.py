@@ -1,0 +1,45 @@
+"""How an application describes who takes part."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from ..fsm.events import AgentSpec
+from .models.base import Model
+from .tools.function import Tool
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """A node of a conversation.
+
+    Args:
+        name: how it is addressed.
+        model: what answers for it; None makes it a seat for a person.
+        role: the system prompt.
+        tools: what it may call; nothing else is offered to it or runs for it.
+        interrupt: "always" hands control back to a person whenever this node would be next to speak.
+        window: how many messages of history its model sees, None for all.
+        settings: passed on to the model.
+    """
+
+    name: str
+    model: Model | None = None
+    role: str = ""
+    tools: Sequence[Tool] = ()
+    interrupt: Literal["always", "never"] = "never"
+    window: int | None = 200
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def spec(self) -> AgentSpec:
+        """What the log keeps of it."""
+        return AgentSpec(
+            name=self.name, role=self.role, model=self.model.name if self.model else "",
+            tools=tuple(tool.name for tool in self.tools), interrupt=self.interrupt,
+        )  # fmt: skip
+
+
+def person(name: str = "USER") -> Agent:
+    """A seat for a person."""
+    return Agent(name, interrupt="always")

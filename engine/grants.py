@@ -1,0 +1,36 @@
+"""The book of standing grants: a fold of grant rows over all sessions, kept in memory, rebuilt from the log at start."""
+
+from collections.abc import Iterable
+
+from ..fsm.approval import Standing
+from ..fsm.events import ApprovalResolved, GrantRecorded, GrantRevoked, Row
+
+
+class GrantBook:
+    """Grants of scope "user", by subject."""
+
+    def __init__(self, rows: Iterable[Row] = ()) -> None:
+        self._grants: dict[str, GrantRecorded] = {}
+        self._used: dict[str, int] = {}
+        self._revoked: set[str] = set()
+        self.observe(rows)
+
+    def observe(self, rows: Iterable[Row]) -> None:
+        """Take committed rows in; their order over sessions does not matter."""
+        for row in rows:
+            event = row.event
+            if isinstance(event, GrantRecorded):
+                if event.scope == "user":
+                    self._grants[event.grant_id] = event
+            elif isinstance(event, GrantRevoked):
+                self._revoked.add(event.grant_id)
+            elif isinstance(event, ApprovalResolved) and event.via == "grant":
+                self._used[event.rule] = self._used.get(event.rule, 0) + 1
+
+    def of(self, subject: str) -> tuple[Standing, ...]:
+        """What a user has allowed and not taken back, with how often it was used."""
+        return tuple(
+            Standing(grant, self._used.get(grant.grant_id, 0))
+            for grant in self._grants.values()
+            if grant.subject == subject and grant.grant_id not in self._revoked
+        )

@@ -1,0 +1,322 @@
+"""One live session: one inbox, one writer. Load, decide, append, publish, and make the runner do what is owed."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ..fsm import inputs as inp
+from ..fsm.decide import decide, pending
+from ..fsm.effects import StartTools
+from ..fsm.errors import CommandReused, Conflict, Error, Fenced, StaleVersion, StorageFull
+from ..fsm.events import Row
+from ..fsm.history import UserMessage, view
+from ..fsm.session import Session, replay
+from ..fsm.states import State
+from ..store.base import Command, Draft
+from .context import History
+from .models.base import ModelCall
+from .notices import Listener, Notice, Rows, Trouble
+from .runner import Runner
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+PAGE = 500
+PROBE_SECONDS = 1.0
+SNAPSHOT_EVERY = 1000  # rows; a load folds at most this many, plus what one snapshot costs to read
+# A person's word is committed alone before it is acted on; everything else may carry the start of tools with it.
+_ALONE = (inp.Decide, inp.Answer)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a command: the seq it was applied at, and why it was refused if it was."""
+
+    seq: int
+    refusal: inp.Refusal | None = None
+    repeated: bool = False
+
+
+@dataclass(slots=True)
+class Item:
+    """Something in the inbox."""
+
+    given: inp.Input
+    command: Command | None = None
+    done: "asyncio.Future[Outcome] | None" = None
+
+
+@dataclass(slots=True)
+class _Batch:
+    session: Session
+    drafts: list[Draft] = field(default_factory=list)
+    refusal: inp.Refusal | None = None
+
+
+class Hub:
+    """The only writer of one session in this process."""
+
+    def __init__(self, engine: "Engine", session_id: str) -> None:
+        self.engine = engine
+        self.session = Session(id=session_id)
+        self.epoch = 0
+        self.closed = False
+        self.runner = Runner(self)
+        self._history: History | None = None
+        self._inbox: deque[Item] = deque()
+        self._held: deque[Item] = deque()
+        self._awake = asyncio.Event()
+        self._listeners: list[Listener] = []
+        self._waiting: list[tuple[Callable[[Session], bool], asyncio.Future[Session]]] = []
+        self._task: asyncio.Task[None] | None = None
+        self._snapshot_at = 0
+
+    # Life -----------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Take the lease, fold the log and go on with whatever is in flight."""
+        log, name = self.engine.log, self.session.id
+        self.epoch = await asyncio.wrap_future(log.lease(name, self.engine.owner))
+        self.session = self._load()
+        self._snapshot_at = self.session.seq
+        if self.session.started:
+            await self._apply(Item(inp.Resume(self.epoch, self.engine.owner, self.engine.code_version, self._tools())))
+            self.runner.reconcile(pending(self.session))
+        self._task = asyncio.get_running_loop().create_task(self._run(), name=f"turnlog {name}")
+        self.wake()
+
+    def _load(self) -> Session:
+        name = self.session.id
+        session = self.engine.snapshot(name) or Session(id=name)
+        while rows := self.engine.log.read(name, session.seq, PAGE):
+            session = replay(rows, session)
+        return session
+
+    def _tools(self) -> dict[str, str]:
+        names = {name for agent in self.session.agents.values() for name in agent.tools}
+        return {tool.name: tool.definition_digest for tool in self.engine.registry.named(sorted(names))}
+
+    async def close(self) -> None:
+        """Stop working on the session. Nothing is decided by that: the log says how to go on."""
+        self.closed = True
+        ending = self.runner.close()
+        if self._task is not None and self._task is not asyncio.current_task():
+            self._task.cancel()
+            ending.append(self._task)
+        await asyncio.gather(*ending, return_exceptions=True)
+        gone = Error(f"session {self.session.id} was closed: open it again")
+        for item in (*self._inbox, *self._held):
+            if item.done is not None and not item.done.done():
+                item.done.set_exception(gone)
+        for _, future in self._waiting:
+            if not future.done():
+                future.set_exception(gone)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is owed, asked or heard, so that the session may leave memory."""
+        return not (self._inbox or self._held or self._listeners or self._waiting) and not pending(self.session)
+
+    # In -------------------------------------------------------------------------------------------
+
+    def put(self, given: inp.Input) -> None:
+        """Put a result into the inbox."""
+        self._inbox.append(Item(given))
+        self._awake.set()
+
+    async def submit(self, given: inp.Input, command: Command | None = None) -> Outcome:
+        """Put a person's command into the inbox and wait until it is durable, or refused.
+
+        Raises:
+            CommandReused: the command id was used with another content. StorageError: it was not written.
+        """
+        if self.closed:
+            raise Error(f"session {self.session.id} was closed: open it again")
+        done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self._inbox.append(Item(given, command, done))
+        self._awake.set()
+        return await done
+
+    def wake(self) -> None:
+        """Look at the timers now."""
+        self._awake.set()
+
+    # Out ------------------------------------------------------------------------------------------
+
+    @property
+    def heard(self) -> bool:
+        """Whether anybody listens."""
+        return bool(self._listeners)
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Hear everything from now on; the answer ends it. A listener must return at once and never raise."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener) if listener in self._listeners else None
+
+    def publish(self, notice: Notice) -> None:
+        """Tell the listeners."""
+        for listener in tuple(self._listeners):
+            listener(notice)
+
+    async def until(self, reached: Callable[[Session], bool]) -> Session:
+        """Wait until the durable session fits."""
+        if reached(self.session):
+            return self.session
+        future: asyncio.Future[Session] = asyncio.get_running_loop().create_future()
+        self._waiting.append((reached, future))
+        return await future
+
+    def history(self) -> History:
+        """The newest exchanges, up to the last durable row."""
+        if self._history is None:
+            self._history = History(self.engine.width)
+            self._history.load(self.engine.log, self.session.id, self.session.seq)
+        return self._history
+
+    def director_call(self, channel: str, candidates: tuple[str, ...], attempt: int) -> ModelCall:
+        """What a director is asked."""
+        group = self.session.channels[channel]
+        roles = "\n".join(f"{name}: {self.session.agents[name].role}" for name in group.members)
+        transcript = view(self.history().window(None), "", channel, group.members)
+        ask = f"{group.role}\nThe members are:\n{roles}\nAnswer with one name only: who speaks next?"
+        choice = UserMessage(f"Who of {', '.join(candidates)} speaks next? Answer with one name only.")
+        return ModelCall(ask.strip(), [*transcript, choice], index=self.session.step, attempt=attempt)
+
+    # The loop -------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while not self.closed:
+            await self._awake.wait()
+            self._awake.clear()
+            try:
+                while (item := self._next()) is not None:
+                    await self._apply(item)
+            except Error as error:
+                await self.engine.lost(self, error)
+                return
+
+    def _next(self) -> Item | None:
+        if overdue := self.runner.overdue():
+            return Item(overdue[0])
+        return self._inbox.popleft() if self._inbox else None
+
+    async def _apply(self, item: Item) -> None:
+        """Let one input in, make it durable, then act on it."""
+        if item.command is not None and self._repeated(item):
+            return
+        batch = _Batch(self.session)
+        self._add(batch, item.given)
+        if not isinstance(item.given, _ALONE) and (ready := self._ready(batch.session)) is not None:
+            self._add(batch, ready)
+        if await self._commit(batch, item):
+            if (ready := self._ready(self.session)) is not None:
+                await self._apply(Item(ready))
+            self.runner.reconcile(pending(self.session))
+
+    def _repeated(self, item: Item) -> bool:
+        assert item.command is not None
+        before = self.engine.log.applied(self.session.id, item.command.id)
+        if before is None:
+            return False
+        if before.digest == item.command.digest:
+            self._answer(item, Outcome(before.seq, repeated=True))
+        else:
+            error = CommandReused(f"command {item.command.id!r} was used before with another content: use a new id")
+            self._answer(item, error)
+        return True
+
+    def _add(self, batch: _Batch, given: inp.Input) -> None:
+        now = self.engine.clock.now()
+        decision = decide(batch.session, given, now, self.engine.new_id)
+        batch.drafts += (
+            Draft(state, now, actor, event)
+            for event, actor, state in zip(decision.events, decision.by, decision.states, strict=True)
+        )
+        batch.session, batch.refusal = decision.session, batch.refusal or decision.refusal
+
+    def _ready(self, session: Session) -> inp.ToolsReady | None:
+        """The word that calls may start now, with what the registry knows of their tools at this moment."""
+        owed = next((effect for effect in pending(session) if isinstance(effect, StartTools)), None)
+        if owed is None:
+            return None
+        registry = self.engine.registry
+        tools = {call_id: registry.get(name) for call_id, name in owed.calls.items()}
+        return inp.ToolsReady({call_id: registry.facts(tool) if tool else None for call_id, tool in tools.items()})
+
+    async def _commit(self, batch: _Batch, item: Item) -> bool:
+        if not batch.drafts:
+            self._answer(item, Outcome(self.session.seq, batch.refusal))
+            return False
+        log = self.engine.log
+        try:
+            rows = await asyncio.wrap_future(
+                log.append(self.session.id, self.session.seq, self.epoch, batch.drafts, item.command)
+            )
+        except StorageFull as error:
+            self._full(item, error)
+            return False
+        except (StaleVersion, CommandReused) as error:
+            await self._overtaken(item, error)
+            return False
+        except Error as error:
+            self._answer(item, error)
+            raise
+        self._durable(batch.session, rows)
+        self._answer(item, Outcome(rows[-1].seq, batch.refusal))
+        return True
+
+    def _durable(self, session: Session, rows: tuple[Row, ...]) -> None:
+        self.session = session
+        if self._history is not None:
+            self._history.add(rows)
+        self.engine.observe(self, rows)
+        self.publish(Rows(session.id, rows))
+        for entry in [entry for entry in self._waiting if entry[0](session)]:
+            self._waiting.remove(entry)
+            if not entry[1].done():
+                entry[1].set_result(session)
+        if session.seq - self._snapshot_at >= SNAPSHOT_EVERY:
+            self._snapshot_at = session.seq
+            self.engine.keep_snapshot(session, rows[-1].hash)
+
+    def _full(self, item: Item, error: StorageFull) -> None:
+        """A person is told and may send again; a result is kept and tried again, since nobody could repeat it."""
+        self._answer(item, error)
+        self.publish(Trouble(self.session.id, "storage_full", str(error)))
+        if item.done is None:
+            self._held.append(item)
+            clock = self.engine.clock
+            clock.call_at(clock.monotonic() + PROBE_SECONDS, self._probe)
+
+    def _probe(self) -> None:
+        self._inbox.extendleft(reversed(self._held))
+        self._held.clear()
+        self._awake.set()
+
+    async def _overtaken(self, item: Item, error: Conflict) -> None:
+        """Somebody else wrote: fold their rows, then let the input meet the state that they left."""
+        head = self.engine.log.head(self.session.id)
+        if isinstance(error, CommandReused) or head is None or head.epoch != self.epoch:
+            self._answer(item, error)
+            if not isinstance(error, CommandReused):
+                raise Fenced(str(error))
+            return
+        self.session, self._history = self._load(), None
+        await self._apply(item)
+
+    @staticmethod
+    def _answer(item: Item, outcome: Outcome | Error) -> None:
+        if item.done is None or item.done.done():
+            return
+        if isinstance(outcome, Error):
+            item.done.set_exception(outcome)
+        else:
+            item.done.set_result(outcome)
+
+
+def settled(session: Session) -> bool:
+    """Whether the machine rests: it waits for a person, or has ended."""
+    return session.state is not State.SUCCESS
+

@@ -1,0 +1,74 @@
+"""From what a model said to what the machine is told: names resolved, arguments parsed and checked, never repaired."""
+
+import json
+from collections.abc import Iterable
+from typing import Any, NoReturn
+
+from pydantic import JsonValue
+
+from ..fsm.canonical import clean, clean_json, digest
+from ..fsm.events import Question
+from ..fsm.inputs import Edited, Proposed
+from ..fsm.history import provider_name
+from .models.base import CallMade
+from .tools.function import Tool
+from .tools.registry import Registry
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON: use a number, or leave the argument out")
+
+
+def parse(arguments: str) -> tuple[dict[str, JsonValue] | None, str]:
+    """The JSON object that a text is, or None and why it is none. An empty text and `null` mean no arguments."""
+    if arguments.strip() in ("", "null"):
+        return {}, ""
+    try:
+        value = json.loads(arguments, parse_constant=_no_constant)
+    except RecursionError:
+        return None, "the JSON is nested too deeply"
+    except ValueError as error:
+        return None, f"no complete JSON object ({error}); nothing was repaired"
+    if not isinstance(value, dict):
+        return None, f"a JSON object is needed, this is a {type(value).__name__}"
+    return clean_json(value), ""
+
+
+def propose(calls: Iterable[CallMade], names: Iterable[str], registry: Registry) -> tuple[Proposed, ...]:
+    """The calls with what the registry knows of them."""
+    known = {provider_name(name): name for name in names}
+    return tuple(_propose(call, registry.get(known.get(call.name, call.name)), registry) for call in calls)
+
+
+def _propose(call: CallMade, tool: Tool | None, registry: Registry) -> Proposed:
+    parsed, problem = parse(call.arguments)
+    if tool is not None and parsed is not None:
+        problem = tool.problem(parsed)
+    try:
+        mark = digest(parsed) if parsed is not None else ""
+    except ValueError as error:
+        parsed, problem, mark = None, str(error), ""
+    return Proposed(
+        tool=clean(tool.name if tool else call.name),
+        arguments=clean(call.arguments),
+        provider_id=clean(call.provider_id),
+        parsed=parsed,
+        digest=mark,
+        problem=problem,
+        facts=registry.facts(tool) if tool else None,
+        questions=_questions(parsed) if tool and tool.asks and parsed and not problem else (),
+    )
+
+
+def _questions(parsed: dict[str, Any]) -> tuple[Question, ...]:
+    return tuple(Question(text=one["text"], choices=tuple(one.get("choices") or ())) for one in parsed["questions"])
+
+
+def edit(arguments: Any, tool: Tool | None) -> Edited:  # noqa: ANN401 - whatever a client sent
+    """Edited arguments, checked like a model's."""
+    if not isinstance(arguments, dict):
+        return Edited({}, "a JSON object is needed")
+    arguments = clean_json(arguments)
+    if tool is None:
+        return Edited(arguments, "the tool is not there any more")
+    return Edited(arguments, tool.problem(arguments))

@@ -1,0 +1,298 @@
+"""Performs the effects of one session as tasks: starts what is owed, cancels what is owed no more."""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ..fsm import inputs as inp
+from ..fsm.canonical import clean, digest
+from ..fsm.effects import CallModel, ChooseSpeaker, Effect, RunTool, WaitUntil
+from ..fsm.errors import CorruptLog
+from ..fsm.events import ApprovalResolved, Attachment, ToolsCalled, Usage
+from .context import model_call
+from .models.base import CallDelta, ModelCall, ModelError, ModelReply, ReasoningDelta, TextDelta
+from .notices import Piece
+from .proposals import propose
+from .tools.function import Tool, ToolContext
+
+if TYPE_CHECKING:
+    from .hub import Hub
+
+CONTENT_LIMIT = 65_536  # characters of a tool result that are kept in a row; the rest goes into a blob
+CONTENT_SHOWN = 16_384
+
+
+class Runner:
+    """The tasks and timers of one live session."""
+
+    def __init__(self, hub: "Hub") -> None:
+        self._hub = hub
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._contexts: dict[str, ToolContext] = {}
+        self._due: dict[str, tuple[float, inp.TimerFired]] = {}
+        self._timers: dict[str, Any] = {}
+
+    def reconcile(self, effects: tuple[Effect, ...]) -> None:
+        """Make what runs equal to what is owed."""
+        owed = {effect.key for effect in effects}
+        for key in [key for key in self._tasks if key not in owed]:
+            self._cancel(key)
+        for key in [key for key in self._due if key not in owed]:
+            self._disarm(key)
+        for effect in effects:
+            if isinstance(effect, WaitUntil):
+                if effect.key not in self._due:
+                    self._arm(effect)
+            elif effect.key not in self._tasks and (work := self._work(effect)) is not None:
+                self._tasks[effect.key] = asyncio.get_running_loop().create_task(work)
+
+    def _work(self, effect: Effect) -> Coroutine[Any, Any, None] | None:
+        match effect:
+            case CallModel():
+                return self._guard(effect.key, self._call_model(effect))
+            case ChooseSpeaker():
+                return self._guard(effect.key, self._choose(effect))
+            case RunTool():
+                return self._run_tool(effect)
+            case _:
+                return None
+
+    def overdue(self) -> list[inp.TimerFired]:
+        """Timers whose time has come, whether or not the event loop got round to them."""
+        if not self._due:
+            return []
+        now = self._hub.engine.clock.monotonic()
+        return [fired for when, fired in sorted(self._due.values(), key=lambda one: one[0]) if when <= now]
+
+    def close(self) -> list[asyncio.Task[None]]:
+        """Cancel everything; the answer is what is still ending."""
+        tasks = list(self._tasks.values())
+        for key in list(self._tasks):
+            self._cancel(key)
+        for key in list(self._due):
+            self._disarm(key)
+        return tasks
+
+    def _arm(self, effect: WaitUntil) -> None:
+        clock = self._hub.engine.clock
+        when = clock.monotonic() + max(0, effect.at - clock.now()) / 1000
+        self._due[effect.key] = (when, inp.TimerFired(effect.request_id))
+        self._timers[effect.key] = clock.call_at(when, self._hub.wake)
+
+    def _disarm(self, key: str) -> None:
+        del self._due[key]
+        self._timers.pop(key).cancel()
+
+    def _cancel(self, key: str) -> None:
+        task = self._tasks.pop(key)
+        if (context := self._contexts.pop(key, None)) is not None:
+            context.cancel()
+        task.cancel()
+
+    def _deliver(self, key: str, result: inp.Input) -> None:
+        """Hand a result in, unless the effect was called off meanwhile.
+
+        The key stays until the result is durable: until then the effect is still owed, and must not start again.
+        """
+        if key in self._tasks:
+            self._hub.put(result)
+
+    async def _guard(self, key: str, work: Coroutine[Any, Any, None]) -> None:
+        """A model that breaks its protocol fails like a provider that fails: the session goes to `error`."""
+        try:
+            await work
+        except asyncio.CancelledError:
+            if key in self._tasks:  # nobody called it off: the model cancelled itself
+                self._deliver(key, inp.ModelFailed(key, "unknown", "the model cancelled its own task"))
+            raise
+        except ModelError as error:
+            failed = inp.ModelFailed(
+                key, error.kind, clean(error.message), retryable=error.retryable, code=clean(error.code)
+            )
+            self._deliver(key, failed)
+        except Exception as error:  # noqa: BLE001 - whatever a model raises must end as a row
+            self._deliver(key, inp.ModelFailed(key, "unknown", clean(f"{type(error).__name__}: {error}")))
+
+    async def _call_model(self, effect: CallModel) -> None:
+        hub, engine = self._hub, self._hub.engine
+        agent = engine.agent(effect.speaker)
+        if agent is None or agent.model is None:
+            raise ModelError(
+                "not_found", f"no model is configured for {effect.speaker!r}: start the engine with this agent",
+                retryable=True,
+            )  # fmt: skip
+        call, record = model_call(
+            hub.session, hub.history(), agent, engine.registry, offer_tools=effect.offer_tools, attempt=effect.attempt
+        )
+        message_id = engine.new_id("m")
+        reply = await self._stream(agent.model.stream(call), message_id)
+        names = hub.session.agents[effect.speaker].tools
+        self._deliver(
+            effect.key,
+            inp.ModelReplied(
+                key=effect.key, message_id=message_id, text=clean(reply.text),
+                calls=propose(reply.calls, names, engine.registry), reasoning=clean(reply.reasoning),
+                extras=clean(reply.extras), usage=_counted(reply.usage), model=reply.model or agent.model.name,
+                finish=reply.finish, request=record, grants=engine.grants.of(hub.session.owner), available=names,
+                actor=f"agent:{effect.speaker}",
+            ),
+        )  # fmt: skip
+
+    async def _stream(self, deltas: Any, message_id: str) -> ModelReply:  # noqa: ANN401 - an async iterator of deltas
+        offsets: dict[tuple[str, int], int] = {}
+        reply: ModelReply | None = None
+        try:
+            async for delta in deltas:
+                if isinstance(delta, ModelReply):
+                    reply = delta
+                    break
+                self._piece(delta, message_id, offsets)
+        finally:
+            close: Callable[[], Coroutine[Any, Any, None]] | None = getattr(deltas, "aclose", None)
+            if close is not None:
+                await close()
+        if reply is None:
+            raise ModelError("incomplete", "the stream ended without a reply")
+        return reply
+
+    def _piece(
+        self, delta: TextDelta | ReasoningDelta | CallDelta, message_id: str, offsets: dict[tuple[str, int], int]
+    ) -> None:
+        if not self._hub.heard:
+            return
+        kind, text, index, name = "text", "", 0, ""
+        match delta:
+            case TextDelta():
+                text = delta.text
+            case ReasoningDelta():
+                kind, text = "reasoning", delta.text
+            case CallDelta():
+                kind, text, index, name = "call", delta.arguments, delta.index, delta.name
+        at = offsets.get((kind, index), 0)
+        offsets[kind, index] = at + len(text)
+        self._hub.publish(Piece(self._hub.session.id, message_id, kind, at, text, index, name))
+
+    async def _choose(self, effect: ChooseSpeaker) -> None:
+        engine = self._hub.engine
+        director = engine.director(self._hub.session.channels[effect.channel].director)
+        raw = ""
+        if director is not None and len(effect.candidates) > 1:
+            call = self._hub.director_call(effect.channel, effect.candidates, effect.attempt)
+            raw = (await self._stream(_quiet(director.stream(call)), "")).text
+        self._deliver(effect.key, inp.SpeakerChosen(effect.key, clean(raw), engine.seed()))
+
+    async def _run_tool(self, effect: RunTool) -> None:
+        engine = self._hub.engine
+        started = time.perf_counter()  # a duration for people; nothing is decided by it
+        context = ToolContext(
+            self._hub.session.id, effect.call_id, effect.idempotency_key, self._noter(effect), engine.keep
+        )
+        self._contexts[effect.key] = context
+        try:
+            tool, arguments = self._allowed(effect)
+            outcome, content = await self._perform(tool, arguments, context, effect)
+        except asyncio.CancelledError:
+            if effect.key not in self._tasks:
+                raise
+            outcome, content = "error", "CancelledError: the tool cancelled itself"
+        except Exception as error:  # noqa: BLE001 - a tool may raise anything; the model is told and the session lives
+            outcome, content = "error", f"{type(error).__name__}: {error}"
+        self._contexts.pop(effect.key, None)
+        content, attached = await self._bounded(clean(content))
+        finished = inp.ToolFinished(
+            effect.key, effect.call_id, "ok" if outcome == "ok" else "error", content,
+            tuple(context.citations), (*context.attachments, *attached), tuple(context.notes),
+            round((time.perf_counter() - started) * 1000),
+        )  # fmt: skip
+        self._deliver(effect.key, replace(finished, actor=f"tool:{effect.tool}"))
+
+    def _allowed(self, effect: RunTool) -> tuple[Tool, dict[str, Any]]:
+        """Read the allowed arguments back from the log and check them against the digest that was allowed."""
+        tool = self._hub.engine.registry.get(effect.tool)
+        if tool is None:
+            raise LookupError(f"the tool {effect.tool!r} is not there any more; nothing ran")
+        rows = self._hub.engine.log.read(self._hub.session.id, effect.source - 1, 1)
+        event = rows[0].event if rows else None
+        stored: dict[str, Any] | None = None
+        if isinstance(event, ToolsCalled):
+            stored = next((record.parsed for record in event.calls if record.id == effect.call_id), None)
+        elif isinstance(event, ApprovalResolved) and event.call_id == effect.call_id:
+            stored = event.arguments
+        if stored is None or digest(stored) != effect.digest:
+            raise CorruptLog("the arguments in the log are not those that were allowed; nothing ran")
+        return tool, stored
+
+    async def _perform(
+        self, tool: Tool, arguments: dict[str, Any], context: ToolContext, effect: RunTool
+    ) -> tuple[str, str]:
+        values = tool.values(arguments)
+        if tool.context_parameter:
+            values[tool.context_parameter] = context
+        if not tool.blocking:
+            return "ok", as_text(await tool.function(**values))
+        engine = self._hub.engine
+        future = asyncio.get_running_loop().run_in_executor(engine.threads, lambda: tool.function(**values))
+        try:
+            return "ok", as_text(await asyncio.shield(future))
+        except asyncio.CancelledError:
+            future.add_done_callback(lambda done: self._late(effect, done))
+            raise
+
+    def _late(self, effect: RunTool, done: "asyncio.Future[Any]") -> None:
+        """A thread cannot be cancelled. What it still brought is kept as a refused input, never as a result."""
+        if done.cancelled() or self._hub.closed:
+            return
+        failed = done.exception()
+        word = "error" if failed is not None else "ok"
+        content = f"{type(failed).__name__}: {failed}" if failed is not None else as_text(done.result())
+        self._hub.put(
+            inp.ToolFinished(
+                effect.key, effect.call_id, "error" if word == "error" else "ok", clean(content)[:CONTENT_SHOWN],
+                actor=f"tool:{effect.tool}",
+            )
+        )  # fmt: skip
+
+    async def _bounded(self, content: str) -> tuple[str, tuple[Attachment, ...]]:
+        if len(content) <= CONTENT_LIMIT:
+            return content, ()
+        data = content.encode()
+        mark = await self._hub.engine.keep(data)
+        whole = Attachment(name="result.txt", media_type="text/plain", digest=mark, size=len(data))
+        cut = f"{content[:CONTENT_SHOWN]}\n[cut: {len(content)} characters in all, kept as blob {mark}]"
+        return cut, (whole,)
+
+    def _noter(self, effect: RunTool) -> Callable[[str], None]:
+        hub, loop = self._hub, asyncio.get_running_loop()
+
+        def note(text: str) -> None:
+            piece = Piece(hub.session.id, effect.call_id, "note", 0, text, name=effect.tool)
+            loop.call_soon_threadsafe(hub.publish, piece)
+
+        return note
+
+
+async def _quiet(deltas: Any) -> Any:  # noqa: ANN401 - an async generator of deltas
+    """Only the reply: a director's words are not shown as a message."""
+    async for delta in deltas:
+        if isinstance(delta, ModelReply):
+            yield delta
+
+
+def _counted(usage: Usage) -> Usage:
+    return usage if usage.completions else usage.plus(Usage(completions=1))
+
+
+def as_text(value: Any) -> str:  # noqa: ANN401 - whatever a tool returns
+    """A tool's value as text for a model: a text as it is, else JSON; NaN and infinities become their names."""
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return ""
+    import json  # noqa: PLC0415 - only for values that are no texts
+
+    from pydantic_core import to_jsonable_python  # noqa: PLC0415 - the same
+
+    plain = to_jsonable_python(value, inf_nan_mode="strings", fallback=str)
+    return json.dumps(plain, ensure_ascii=False)

@@ -1,0 +1,190 @@
+"""`@tool`: a typed function becomes a tool. Its signature is the JSON Schema that a model is shown.
+
+    @tool(needs_approval=True, risk="deletes a file")
+    def delete_file(path: str) -> str:
+        "Delete one file."
+"""
+
+import inspect
+import json
+import threading
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, get_type_hints, overload
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, create_model
+
+from ...fsm.canonical import canonical, clean, digest
+from ...fsm.errors import Misuse
+from ...fsm.events import Attachment, Citation
+from ...fsm.history import provider_name
+from ..models.base import ToolDefinition
+
+
+@dataclass(slots=True)
+class ToolContext:
+    """What a running tool may do besides returning. A parameter of this type is filled in and not shown to models."""
+
+    session: str
+    call_id: str
+    idempotency_key: str
+    note: Callable[[str], None]
+    keep: Callable[[bytes], Awaitable[str]]
+    notes: list[str] = field(default_factory=list)
+    citations: list[Citation] = field(default_factory=list)
+    attachments: list[Attachment] = field(default_factory=list)
+    _cancelled: threading.Event = field(default_factory=threading.Event)
+
+    def introspect(self, text: str) -> None:
+        """Tell the viewers what is going on; kept with the result. Callable from any thread."""
+        self.notes.append(clean(text))
+        self.note(clean(text))
+
+    def cite(self, citation: Citation) -> None:
+        """Add a source to the final answer."""
+        self.citations.append(citation)
+
+    async def attach(self, name: str, media_type: str, data: bytes) -> Attachment:
+        """Keep bytes beside the result."""
+        attachment = Attachment(name=name, media_type=media_type, digest=await self.keep(data), size=len(data))
+        self.attachments.append(attachment)
+        return attachment
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the turn was stopped; a tool in a thread should look at it now and then."""
+        return self._cancelled.is_set()
+
+    def cancel(self) -> None:
+        """Make `cancelled` true."""
+        self._cancelled.set()
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A function with what the engine must know of it.
+
+    `needs_approval`: every call waits for a word. `idempotent`: a second run with the same key does no harm, so a run
+    cut off by a crash is repeated unasked. `blocking`: a plain function, run in a thread.
+    """
+
+    name: str
+    description: str
+    function: Callable[..., Any]
+    arguments: type[BaseModel]
+    needs_approval: bool = False
+    idempotent: bool = False
+    risk: str = ""
+    context_parameter: str = ""
+    asks: bool = False
+
+    @cached_property
+    def definition(self) -> ToolDefinition:
+        """What a model is shown."""
+        schema = self.arguments.model_json_schema()
+        schema.pop("title", None)
+        schema.setdefault("properties", {})
+        return ToolDefinition(provider_name(self.name), self.description, schema)
+
+    @cached_property
+    def definition_text(self) -> str:
+        """The definition as canonical JSON."""
+        shown = self.definition
+        return canonical({"name": shown.name, "description": shown.description, "parameters": shown.parameters})
+
+    @cached_property
+    def definition_digest(self) -> str:
+        """The sha256 of the definition."""
+        return digest(json.loads(self.definition_text))
+
+    @property
+    def blocking(self) -> bool:
+        """Whether the function must run in a thread."""
+        return not inspect.iscoroutinefunction(self.function)
+
+    def problem(self, arguments: dict[str, JsonValue]) -> str:
+        """What does not fit the schema, in words for a model; "" when the arguments fit."""
+        try:
+            self.arguments.model_validate_json(canonical(arguments), strict=True)
+        except ValidationError as error:
+            return "; ".join(_told(one) for one in error.errors(include_url=False, include_context=False))
+        except ValueError as error:
+            return str(error)
+        return ""
+
+    def values(self, arguments: dict[str, JsonValue]) -> dict[str, Any]:
+        """The validated Python values, by parameter.
+
+        Raises:
+            pydantic.ValidationError: they do not fit.
+        """
+        valid = self.arguments.model_validate_json(canonical(arguments), strict=True)
+        return {name: getattr(valid, name) for name in type(valid).model_fields}
+
+
+def _told(error: Any) -> str:  # noqa: ANN401 - pydantic's error dictionary
+    where = ".".join(str(part) for part in error["loc"]) or "arguments"
+    return f"{where}: {error['msg']}"
+
+
+@overload
+def tool(function: Callable[..., Any], /) -> Tool: ...
+
+
+@overload
+def tool(
+    *, name: str = "", description: str = "", needs_approval: bool = False, idempotent: bool = False, risk: str = ""
+) -> Callable[[Callable[..., Any]], Tool]: ...
+
+
+def tool(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str = "",
+    description: str = "",
+    needs_approval: bool = False,
+    idempotent: bool = False,
+    risk: str = "",
+) -> Tool | Callable[[Callable[..., Any]], Tool]:
+    """Make a tool of a function with typed parameters.
+
+    Args:
+        function: sync (runs in a thread) or async.
+        name: the function's name where it is left out.
+        description: the docstring where it is left out.
+        needs_approval: ask before each call.
+        idempotent: repeating a call with the same arguments does no harm.
+        risk: what can go wrong, in a few words, shown on the approval card.
+
+    Raises:
+        Misuse: a parameter has no type, or cannot be given by name.
+    """
+
+    def wrap(inner: Callable[..., Any]) -> Tool:
+        arguments, context = _arguments(inner)
+        return Tool(
+            name or inner.__name__, description or inspect.getdoc(inner) or "", inner, arguments,
+            needs_approval, idempotent, risk, context,
+        )  # fmt: skip
+
+    return wrap if function is None else wrap(function)
+
+
+def _arguments(function: Callable[..., Any]) -> tuple[type[BaseModel], str]:
+    hints = get_type_hints(function, include_extras=True)
+    fields: dict[str, Any] = {}
+    context = ""
+    for name, parameter in inspect.signature(function).parameters.items():
+        label = f"parameter {name!r} of tool {function.__name__!r}"
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise Misuse(f"{label} cannot be given by name: use plain parameters")
+        if name not in hints:
+            raise Misuse(f"{label} has no type: annotate it")
+        if hints[name] is ToolContext:
+            context = name
+            continue
+        default = ... if parameter.default is parameter.empty else parameter.default
+        fields[name] = (hints[name], default if default is ... else Field(default))
+    return create_model(f"{function.__name__}_arguments", __config__=ConfigDict(extra="forbid"), **fields), context
