@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from ..fsm.errors import CommandReused, Conflict, Error, Fenced, Misuse, StaleVersion
 from ..fsm.events import Row
 from .base import Command, Draft
-from .chain import body_hash, link, origin
+from .chain import body_hash, link
 from .codec import encode
 from .driver import CONSTRAINT, code_of
 from .writer import Job, Tip, Transaction
@@ -25,6 +25,7 @@ def append_job(
     """
     _check(session, drafts, command)
     bodies = [encode(draft.event) for draft in drafts]
+    names = (command.id, command.digest) if command else (None, None)
 
     def apply(tx: Transaction) -> tuple[Row, ...]:
         newest = tx.db.conn.execute(
@@ -33,19 +34,16 @@ def append_job(
         if newest is None or newest[0] != epoch:
             raise _fenced(session, epoch, newest)
         tip = tx.tip(session)
-        seq = tip.seq if tip else 0
-        if seq != expected_seq:
-            raise _stale(tx, session, expected_seq, seq, command)
-        return _rows(tx, session, tip, drafts, bodies, command)
+        if tip.seq != expected_seq:
+            raise _stale(tx, session, expected_seq, tip.seq, command)
+        return _rows(tx, tip, session, drafts, bodies, *names)
 
     def explain(tx: Transaction, error: BaseException) -> Error | None:
-        tip = tx.tip(session)
         if code_of(error) != CONSTRAINT:
             return None
-        if command and _digest_of(tx, session, command.id) is not None:
-            return _stale(tx, session, expected_seq, tip.seq if tip else 0, command)
-        if tip and tip.seq != expected_seq:
-            return _stale(tx, session, expected_seq, tip.seq, None)
+        seq = tx.tip(session).seq
+        if seq != expected_seq or (command and _digest_of(tx, session, command.id) is not None):
+            return _stale(tx, session, expected_seq, seq, command)
         if "events_resolution" in str(error) or "events_start" in str(error):
             what = (
                 "this request is resolved"
@@ -78,54 +76,23 @@ def _check(session: str, drafts: Sequence[Draft], command: Command | None) -> No
 
 def _rows(
     tx: Transaction,
+    tip: Tip,
     session: str,
-    tip: Tip | None,
     drafts: Sequence[Draft],
     bodies: Sequence[str],
-    command: Command | None,
+    *names: str | None,
 ) -> tuple[Row, ...]:
-    seq, digest = (tip.seq, tip.hash) if tip else (0, origin(session))
-    salts = os.urandom(16 * len(drafts))
-    last = len(drafts) - 1
+    digest, salts = tip.hash, os.urandom(16 * len(drafts))
     rows: list[Row] = []
     for index, (draft, body) in enumerate(zip(drafts, bodies, strict=True)):
-        seq += 1
-        salt = salts[16 * index : 16 * index + 16]
-        state, event = draft.state.value, draft.event
+        event, seq, salt = draft.event, tip.seq + index + 1, salts[16 * index : 16 * index + 16]
         # The command stands on the last row of its append: one row per command, and `applied` finds that seq.
-        name, content = (command.id, command.digest) if command and index == last else (None, None)
-        digest = link(
-            digest,
-            session,
-            seq,
-            state,
-            event.kind,
-            event.v,
-            draft.at,
-            draft.actor,
-            name,
-            content,
-            body_hash(salt, body),
-        )
-        tx.records.append(
-            (
-                session,
-                seq,
-                state,
-                event.kind,
-                event.v,
-                draft.at,
-                draft.actor,
-                name,
-                content,
-                body,
-                salt,
-                None,
-                digest,
-            )
-        )
+        name, content = names if index == len(drafts) - 1 else (None, None)
+        header = (session, seq, draft.state.value, event.kind, event.v, draft.at, draft.actor, name, content)
+        digest = link(digest, header, body_hash(salt, body))
+        tx.records.append((*header, body, salt, None, digest))
         rows.append(Row(session, seq, draft.state, draft.at, draft.actor, event, name, digest))
-    tx.moved[session] = Tip(seq, digest)
+    tx.moved[session] = Tip(tip.seq + len(rows), digest)
     return tuple(rows)
 
 
@@ -150,7 +117,7 @@ def _stale(tx: Transaction, session: str, expected: int, seq: int, command: Comm
         there = _digest_of(tx, session, command.id)
         if there is not None and there != command.digest:
             return CommandReused(
-                f"session {session!r}: command id {command.id!r} was used before with another content; use a new id"
+                f"session {session!r}: command id {command.id!r} was used with other content: use a new id"
             )
     return StaleVersion(
         f"session {session!r}: expected seq {expected}, the head is {seq}; read the head and decide again"

@@ -21,7 +21,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """The client's id of what caused an append, and a digest of its content: a resend is told apart from a reuse."""
+    """The client's id of what caused an append; the digest of its content tells a resend from a reuse."""
 
     id: str
     digest: str
@@ -49,8 +49,8 @@ class Head:
 class EventLog(Protocol):
     """An append-only log of sessions.
 
-    Per session seq is contiguous from 1. An append is all or nothing, durable when its future is done, and refused when
-    the expected seq is not the head, the epoch is not the newest lease, or the command id was used before.
+    Per session seq is contiguous from 1. An append is all or nothing, durable when its future is done, and
+    refused when the expected seq is not the head, the epoch not the newest lease, or the command id was used.
     """
 
     def append(
@@ -70,7 +70,7 @@ class EventLog(Protocol):
         ...
 
     def lease(self, session: str, owner: str) -> "Future[int]":
-        """Take the session (it may be new) for a writer; the answer is its epoch, larger than every earlier one."""
+        """Take the session (it may be new) for a writer; the answer is its epoch, above every earlier one."""
         ...
 
     def read(self, session: str, after: int = 0, limit: int = 500) -> list[Row]:

@@ -1,10 +1,10 @@
 """Events as stored text, and back.
 
-A body is the JSON object of an event's fields without those that equal their default; `kind` and `v` have columns of
-their own. Loading looks a kind up in a table: no class is ever imported by a name that stands in the data.
+A body is the JSON object of an event's fields without those that equal their default; `kind` and `v` have
+columns of their own. Loading looks a kind up in a table: no class is ever imported by a name in the data.
 
-When a kind gets a new version, its old rows stay as they are and a `Change` says how a dict of the version before
-becomes one of the new version. Changes are chained, so version 1 is readable for ever.
+When a kind gets a new version, its old rows stay as they are and a `Change` says how a dict of the version
+before becomes one of the new version. Changes are chained, so version 1 is readable for ever.
 """
 
 import json
@@ -80,53 +80,57 @@ def _has_nan(value: object) -> bool:
     return isinstance(value, list | tuple) and any(map(_has_nan, value))
 
 
+def known(kind: str, v: int) -> int:
+    """The newest version of a kind.
+
+    Raises:
+        UnknownKind: this release does not know the kind or the version.
+    """
+    newest = VERSIONS.get(kind)
+    if newest is None:
+        raise UnknownKind(f"kind {kind!r} is unknown: a newer turnlog may know it; run verify")
+    if not 1 <= v <= newest:
+        raise UnknownKind(
+            f"{kind} version {v} is unknown, this release knows 1 to {newest}: use a newer turnlog"
+        )
+    return newest
+
+
 def decode(kind: str, v: int, body: str | None) -> Event:
     """The event of a stored row.
 
     Raises:
-        UnknownKind: this release does not know the kind or the version.
+        UnknownKind: see `known`.
         BadBody: the body was erased, is no JSON object, or does not fit the kind.
     """
-    model = KINDS.get(kind)
-    if model is None:
-        raise UnknownKind(
-            f"kind {kind!r} is unknown: read it with the release of turnlog that wrote it, or a newer one"
-        )
+    newest = known(kind, v)
     if body is None:
-        raise BadBody(f"the body of this {kind} was erased; its hash is kept, its content is gone")
-    newest = VERSIONS[kind]
-    if v != newest:
-        body = _upcast(kind, v, newest, body)
+        raise BadBody(f"the body of this {kind} was erased: its hash is kept, its content is gone")
     try:
-        event = model.model_validate_json(body, strict=True)
-    except ValidationError as error:
-        raise BadBody(
-            f"the body is no valid {kind} version {v}: {_first(error)}; run verify, restore a backup"
-        ) from error
+        if v != newest:
+            body = _upcast(kind, v, newest, body)
+        event = KINDS[kind].model_validate_json(body, strict=True)
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        raise _bad(kind, v, _first(error)) from error
     if not event.model_fields_set.isdisjoint(("kind", "v")):
-        raise BadBody(
-            f"the body of this {kind} repeats kind or v, which have columns; run verify, restore a backup"
-        )
+        raise _bad(kind, v, "it repeats kind or v, which have columns")
     return event
 
 
 def _upcast(kind: str, v: int, newest: int, body: str) -> str:
-    if not 1 <= v <= newest:
-        raise UnknownKind(
-            f"{kind} version {v} is unknown (this release knows 1 to {newest}): use a newer turnlog"
-        )
-    try:
-        value = json.loads(body)
-        for step in range(v + 1, newest + 1):
-            value = CHANGES[kind, step].upcast(value)
-        return json.dumps(value)
-    except (ValueError, TypeError, LookupError, AttributeError) as error:
-        raise BadBody(
-            f"the body is no valid {kind} version {v}: {error}; run verify, restore a backup"
-        ) from error
+    value = json.loads(body)
+    for step in range(v + 1, newest + 1):
+        value = CHANGES[kind, step].upcast(value)
+    return json.dumps(value)
 
 
-def _first(error: ValidationError) -> str:
+def _bad(kind: str, v: int, why: str) -> BadBody:
+    return BadBody(f"the body is no valid {kind} version {v}: {why}; run verify, restore a backup")
+
+
+def _first(error: Exception) -> str:
+    if not isinstance(error, ValidationError):
+        return str(error)
     details = error.errors(include_url=False, include_input=False)[0]
     place = ".".join(str(part) for part in details["loc"]) or "body"
     return f"{place}: {details['msg']}"

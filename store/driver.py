@@ -1,7 +1,7 @@
 """The one SQLite library of this process.
 
-sqlite-utils takes `pysqlite3` when it can be imported. Two SQLite libraries on one file drop each other's locks, and
-their exceptions are not related, so everything here takes the driver from where sqlite-utils has it.
+sqlite-utils takes `pysqlite3` when it can be imported. Two SQLite libraries on one file drop each other's
+locks, and their exceptions are not related: everything here takes the driver from where sqlite-utils has it.
 """
 
 from pathlib import Path
@@ -46,6 +46,6 @@ def translate(error: BaseException, path: Path, doing: str) -> Error:
         return StorageFailed(f"{head}; the file is damaged or no SQLite database: restore a backup")
     if code == IOERR:
         return StorageFailed(
-            f"{head}; the disk failed. What was not acknowledged may or may not be stored: reopen and read the head"
+            f"{head}; what was not acknowledged may be stored: check the disk, reopen, read the head"
         )
     return StorageError(f"{head} ({type(error).__name__}); nothing was written")

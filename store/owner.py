@@ -1,7 +1,7 @@
 """One process owns a database file for writing: a kernel lock on a file beside it.
 
-The kernel drops the lock when the process dies, however it dies, so there is nothing stale to clean up. The lock
-file itself stays: removing it would let two processes lock two different files of one name.
+The kernel drops the lock when the process dies, however it dies, so there is nothing stale to clean up. The
+lock file itself stays: removing it would let two processes lock two different files of one name.
 """
 
 import fcntl
@@ -23,8 +23,8 @@ class OwnerLock:
             self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise StorageError(
-                f"cannot write {self.path}: {error.strerror}; create the folder and give write permission on it, "
-                f"or open {database} read-only"
+                f"cannot write {self.path}: {error.strerror}; create its folder, make it writable, "
+                "or open the log read-only"
             ) from error
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,34 +1,24 @@
-"""Reading a log: one read-only connection, pages, no cursor that stays open.
+"""Reading a log: rows, heads, blobs, and what the command line and the audit list."""
 
-A page is fetched whole inside one call, so a slow consumer never holds a read transaction and never keeps the
-write-ahead log from being folded into the file. A reader works on a file that another process is writing.
-"""
-
-import contextlib
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from sqlite_utils import Database
-
-from ..fsm.errors import BadBody, CorruptLog, GapInLog, Misuse, StorageError
+from ..fsm.errors import BadBody, CorruptLog, GapInLog, Misuse
 from ..fsm.events import KINDS, Row, SessionStarted
 from ..fsm.states import State
 from .base import Applied, Head
-from .codec import decode
-from .driver import CANTOPEN, code_of, sqlite3, translate
-from .schema import COLUMNS, GRANT_USE, MIGRATIONS, check
+from .codec import decode, known
+from .pages import Pages
+from .schema import COLUMNS, GRANT_USE
 
-_COLUMNS = ", ".join(COLUMNS)
-# Reads wait for the rare moment in which SQLite recovers a file; 5 seconds.
-_BUSY = 5.0
+_ROWS = f"SELECT {', '.join(COLUMNS)} FROM events"  # noqa: S608 - our own column names
+_PAGE = 500
 
 
 class RawRow(NamedTuple):
-    """A row as it is stored; texts that are no UTF-8 carry their bytes as surrogate escapes."""
+    """A row as it is stored; a text that is no UTF-8 carries its bytes as surrogate escapes."""
 
     session: str
     seq: int
@@ -57,7 +47,7 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True)
 class SessionInfo:
-    """A line of the list of sessions. Times are milliseconds; `broken` says why it cannot be read whole, or is ""."""
+    """A line of the list of sessions. Times are milliseconds; `broken` says why it cannot be read, or ""."""
 
     id: str
     first_at: int
@@ -68,135 +58,56 @@ class SessionInfo:
     broken: str = ""
 
 
-def rows_from(raw: Sequence[RawRow]) -> list[Row]:
-    """Decode rows.
+def decode_row(raw: RawRow) -> Row:
+    """The row with its event.
 
     Raises:
         BadBody, UnknownKind: names session and seq.
     """
-    return [_row(row) for row in raw]
-
-
-def _row(raw: RawRow) -> Row:
     try:
-        event = decode(raw.kind, raw.v, raw.body)
-        state = State(raw.state)
+        event, state = decode(raw.kind, raw.v, raw.body), State(raw.state)
     except CorruptLog as error:
         raise type(error)(f"session {raw.session!r} seq {raw.seq}: {error}") from error
     except ValueError as error:
-        raise BadBody(
-            f"session {raw.session!r} seq {raw.seq}: {error}; run verify, restore a backup"
-        ) from error
+        raise _no_state(raw.session, raw.seq, raw.state) from error
     return Row(raw.session, raw.seq, state, raw.at, raw.actor, event, raw.command_id, raw.hash)
 
 
-class LogReader:
-    """Reads one database file; may be used from any thread, one call at a time.
+class LogReader(Pages):
+    """Everything that can be read from a log."""
 
-    Raises:
-        StorageError: there is no such file, it is no turnlog log, or another release must open it first.
-    """
-
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path).resolve()
-        if not self.path.is_file():
-            raise StorageError(f"there is no log at {self.path}: check the path")
-        self._lock = threading.Lock()
-        try:
-            self._db = self._open()
-        except sqlite3.Error as error:
-            raise translate(error, self.path, "cannot read") from error
-        try:
-            check(self._db, self.path)
-            if MIGRATIONS.pending(self._db):
-                raise StorageError(
-                    f"{self.path} is empty or of an older release: open it once for writing, then read it"
-                )
-        except BaseException:
-            self._db.close()
-            raise
-
-    def _open(self) -> Database:
-        for options in ("mode=ro", "immutable=1"):
-            conn = sqlite3.connect(
-                f"{self.path.as_uri()}?{options}",
-                uri=True,
-                timeout=_BUSY,
-                isolation_level=None,
-                check_same_thread=False,
-            )
-            try:
-                conn.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall()
-                return Database(conn, execute_plugins=False, recursive_triggers=False)
-            except sqlite3.Error as error:
-                conn.close()
-                # In a folder that cannot be written there is no place for the shared memory of a write-ahead log.
-                # Without such a log the file holds everything, and nobody can be writing it there.
-                if code_of(error) != CANTOPEN or self._wal().exists() or options != "mode=ro":
-                    raise
-        raise AssertionError("unreachable: the second way returned or raised")
-
-    def _wal(self) -> Path:
-        return self.path.with_name(self.path.name + "-wal")
-
-    @property
-    def wal_bytes(self) -> int:
-        """Size of the write-ahead log now."""
-        try:
-            return self._wal().stat().st_size
-        except FileNotFoundError:
-            return 0
-
-    def _fetch(self, sql: str, args: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        with self._lock:
-            try:
-                return self._db.conn.execute(sql, args).fetchall()
-            except sqlite3.Error as error:
-                raise translate(error, self.path, "cannot read") from error
-
-    def raw(self, session: str, after: int = 0, limit: int = 500) -> list[RawRow]:
+    def raw(self, session: str, after: int = 0, limit: int = _PAGE) -> list[RawRow]:
         """A page of rows as stored, whatever is wrong with them; seqs are > after, in order."""
-        sql = f"SELECT {_COLUMNS} FROM events WHERE session = ? AND seq > ? ORDER BY seq LIMIT ?"  # noqa: S608 - own names
-        return [RawRow(*row) for row in self._lenient(sql, (session, after, limit))]
+        return self._rows("WHERE session = ? AND seq > ? ORDER BY seq LIMIT ?", (session, after, limit))
 
-    def _lenient(self, sql: str, args: Sequence[Any]) -> list[tuple[Any, ...]]:
-        with self._lock:
-            conn = self._db.conn
-            with contextlib.suppress(sqlite3.OperationalError):
-                return conn.execute(sql, args).fetchall()
-            # A text that is no UTF-8, or a failure that will be seen again.
-            conn.text_factory = _escape
-            try:
-                return conn.execute(sql, args).fetchall()
-            except sqlite3.Error as error:
-                raise translate(error, self.path, "cannot read") from error
-            finally:
-                conn.text_factory = str
+    def _rows(self, where: str, args: Sequence[Any]) -> list[RawRow]:
+        return [RawRow._make(row) for row in self.fetch(f"{_ROWS} {where}", args)]
 
-    def read(self, session: str, after: int = 0, limit: int = 500) -> list[Row]:
+    def read(self, session: str, after: int = 0, limit: int = _PAGE) -> list[Row]:
         """A page of rows with seq > after.
 
         Raises:
-            GapInLog, BadBody, UnknownKind: names session and seq.
+            GapInLog, BadBody, UnknownKind: names session and seq; `read_lenient` shows the other rows.
         """
         raw = self.raw(session, after, limit)
-        _no_gap(session, after, raw)
-        return rows_from(raw)
+        _refuse_gap(session, after, raw)
+        return [decode_row(row) for row in raw]
 
-    def read_lenient(self, session: str, after: int = 0, limit: int = 500) -> list[Row | Unreadable]:
-        """The same page, but a row that cannot be decoded is an `Unreadable`, and a gap is not refused."""
+    def read_lenient(self, session: str, after: int = 0, limit: int = _PAGE) -> list[Row | Unreadable]:
+        """The same page, but a row that cannot be decoded is an `Unreadable`, and a gap is passed over."""
         page: list[Row | Unreadable] = []
         for raw in self.raw(session, after, limit):
             try:
-                page.append(_row(raw))
+                page.append(decode_row(raw))
             except CorruptLog as error:
                 page.append(Unreadable(session, raw.seq, raw.kind, str(error)))
         return page
 
     def head(self, session: str) -> Head | None:
         """The last row of a session; None for one without rows."""
-        found = self._fetch(
-            "SELECT e.seq, e.hash, e.state, l.epoch, l.owner FROM events e LEFT JOIN leases l ON l.session = e.session "
+        found = self.fetch(
+            "SELECT e.seq, e.hash, e.state, coalesce(l.epoch, 0), coalesce(l.owner, '') "
+            "FROM events e LEFT JOIN leases l ON l.session = e.session "
             "WHERE e.session = ? ORDER BY e.seq DESC LIMIT 1",
             (session,),
         )
@@ -204,16 +115,14 @@ class LogReader:
             return None
         seq, digest, state, epoch, owner = found[0]
         try:
-            return Head(seq, digest, State(state), epoch or 0, owner or "")
+            return Head(seq, digest, State(state), epoch, owner)
         except ValueError as error:
-            raise BadBody(f"session {session!r} seq {seq}: {error}; run verify, restore a backup") from error
+            raise _no_state(session, seq, state) from error
 
     def applied(self, session: str, command_id: str) -> Applied | None:
         """Where a command was applied: the last seq of its append."""
-        found = self._fetch(
-            "SELECT seq, command_digest FROM events WHERE session = ? AND command_id = ?",
-            (session, command_id),
-        )
+        sql = "SELECT seq, command_digest FROM events WHERE session = ? AND command_id = ?"
+        found = self.fetch(sql, (session, command_id))
         return Applied(*found[0]) if found else None
 
     def blob(self, digest: str) -> bytes:
@@ -222,38 +131,41 @@ class LogReader:
         Raises:
             CorruptLog: they are missing or not those that were put.
         """
-        found = self._fetch("SELECT data FROM blobs WHERE digest = ?", (digest,))
+        found = self.fetch("SELECT data FROM blobs WHERE digest = ?", (digest,))
         if not found:
             raise CorruptLog(f"blob {digest} is not in {self.path}: check the digest, or restore a backup")
         data = bytes(found[0][0])
         if sha256(data).hexdigest() != digest:
-            raise CorruptLog(f"blob {digest} in {self.path} was changed: its hash differs; restore a backup")
+            raise CorruptLog(f"blob {digest} in {self.path} was changed, its hash differs: restore a backup")
         return data
 
     def snapshot(self, session: str, code_version: str = "") -> tuple[int, bytes, str] | None:
         """(seq, hash, body) of the snapshot, if its row still has that hash and the same code made it."""
-        found = self._fetch(
-            "SELECT s.seq, s.hash, s.body FROM snapshots s JOIN events e "
-            "ON e.session = s.session AND e.seq = s.seq AND e.hash = s.hash "
+        found = self.fetch(
+            "SELECT s.seq, s.hash, s.body FROM snapshots s "
+            "JOIN events e ON e.session = s.session AND e.seq = s.seq AND e.hash = s.hash "
             "WHERE s.session = ? AND s.code_version = ?",
             (session, code_version),
         )
-        return found[0] if found else None  # type: ignore[return-value]  # a row of three columns
+        if not found:
+            return None
+        seq, digest, body = found[0]
+        return seq, digest, body
 
     def rows_of_kinds(
         self,
         kinds: Sequence[str],
         session: str | None = None,
         after: tuple[str, int] | None = None,
-        limit: int = 500,
+        limit: int = _PAGE,
     ) -> list[Row]:
         """A page of rows of some kinds, ordered by (session, seq), after a (session, seq).
 
-        Over all sessions an index serves the approvals and the grants; other kinds are found by reading every row.
+        Over all sessions an index serves approvals and grants; other kinds are found by reading every row.
 
         Raises:
             Misuse: no such kind.
-            BadBody: names session and seq.
+            BadBody, UnknownKind: names session and seq.
         """
         for kind in kinds:
             if kind not in KINDS:
@@ -264,104 +176,95 @@ class LogReader:
         if after is not None:
             scope += " AND (session, seq) > (?, ?)"
             args += after
-        # One select per kind, with the kind as a literal: only so SQLite can prove that the partial index serves.
-        each = (
-            f"SELECT {_COLUMNS} FROM events WHERE kind = '%s'{scope} ORDER BY session, seq LIMIT {int(limit)}"  # noqa: S608 - own names
-        )
-        found = [RawRow(*row) for kind in kinds for row in self._lenient(each % kind, args)]
-        return rows_from(sorted(found, key=lambda row: (row.session, row.seq))[:limit])
+        # One select per kind, with the kind as a literal: only so SQLite sees that the partial index serves.
+        found = [
+            row
+            for kind in kinds
+            for row in self._rows(
+                f"WHERE kind = '{kind}'{scope} ORDER BY session, seq LIMIT ?", (*args, limit)
+            )
+        ]
+        return [decode_row(row) for row in sorted(found, key=_place)[:limit]]
 
     def grants(self) -> list[Row]:
-        """Every grant_recorded and grant_revoked, and every approval_resolved by a grant, by (session, seq)."""
-        found = self._all_of_kinds(("grant_recorded", "grant_revoked"))
-        sql = f"SELECT {_COLUMNS} FROM events WHERE {GRANT_USE} AND (session, seq) > (?, ?) ORDER BY session, seq LIMIT 500"  # noqa: S608 - own names
-        after: tuple[str, int] = ("", 0)
-        while page := [RawRow(*row) for row in self._lenient(sql, after)]:
-            found += rows_from(page)
-            after = page[-1].session, page[-1].seq
+        """Every grant recorded or revoked and every approval that a grant resolved, by (session, seq)."""
+        found: list[Row] = []
+        kinds = ("grant_recorded", "grant_revoked")
+        rows = self.rows_of_kinds(kinds)
+        while rows:
+            found += rows
+            rows = self.rows_of_kinds(kinds, after=(rows[-1].session, rows[-1].seq))
+        place = ("", 0)
+        uses = f"WHERE {GRANT_USE} AND (session, seq) > (?, ?) ORDER BY session, seq LIMIT {_PAGE}"
+        while page := self._rows(uses, place):
+            found += [decode_row(row) for row in page]
+            place = _place(page[-1])
         return sorted(found, key=lambda row: (row.session, row.seq))
 
-    def _all_of_kinds(self, kinds: Sequence[str]) -> list[Row]:
-        found: list[Row] = []
-        page = self.rows_of_kinds(kinds)
-        while page:
-            found += page
-            page = self.rows_of_kinds(kinds, after=(page[-1].session, page[-1].seq))
-        return found
-
-    def session_ids(self) -> Iterator[str]:
-        """Every session that has rows, in order; each is found by one step of the primary key."""
-        after = ""
-        while found := self._ids(after, 500):
+    def session_ids(self, after: str = "") -> Iterator[str]:
+        """Every session with an id > after that has rows, in order; each is one step of the key."""
+        while found := self._ids(after, _PAGE):
             yield from found
             after = found[-1]
 
     def _ids(self, after: str, limit: int) -> list[str]:
-        sql = (
-            "WITH RECURSIVE s(id) AS (SELECT min(session) FROM events WHERE session > ? UNION ALL "
-            "SELECT (SELECT min(session) FROM events WHERE session > s.id) FROM s WHERE s.id IS NOT NULL LIMIT ?) "
-            "SELECT id FROM s WHERE id IS NOT NULL"
-        )
-        return [str(row[0]) for row in self._fetch(sql, (after, limit))]
+        sql = """WITH RECURSIVE s(id) AS (
+            SELECT min(session) FROM events WHERE session > ?
+            UNION ALL
+            SELECT (SELECT min(session) FROM events WHERE session > s.id) FROM s
+            WHERE s.id IS NOT NULL LIMIT ?
+        ) SELECT id FROM s WHERE id IS NOT NULL"""
+        return [str(row[0]) for row in self.fetch(sql, (after, limit))]
 
     def sessions(self, after: str = "", limit: int = 100, *, thorough: bool = False) -> list[SessionInfo]:
         """A page of sessions with id > after, in order of id.
 
-        `broken` is found by decoding the first and the last row; `thorough` also looks for a missing row and for
-        unknown kinds between them, at the price of stepping over every row.
+        What is `broken` is found by decoding the first and the last row. With `thorough` a missing row and
+        unknown kinds between them are found too, at the price of a step over every row.
         """
         return [self._info(session, thorough=thorough) for session in self._ids(after, limit)]
 
     def _info(self, session: str, *, thorough: bool) -> SessionInfo:
-        first = self.raw(session, limit=1)[0]
-        sql = f"SELECT {_COLUMNS} FROM events WHERE session = ? ORDER BY seq DESC LIMIT 1"  # noqa: S608 - own names
-        last = RawRow(*self._lenient(sql, (session,))[0])
+        first = self.raw(session, after=-(2**63), limit=1)
+        last = self._rows("WHERE session = ? ORDER BY seq DESC LIMIT 1", (session,))[0]
         owner = broken = ""
         try:
-            _no_gap(session, 0, [first])
-            event = _row(first).event
+            event = decode_row(first[0]).event
             owner = event.owner if isinstance(event, SessionStarted) else ""
-            _row(last)
+            _refuse_gap(session, 0, first)
+            decode_row(last)
             if thorough:
-                self._thorough(session, last.seq)
+                self._refuse_broken(session, last.seq)
         except CorruptLog as error:
             broken = str(error)
-        return SessionInfo(session, first.at, last.at, last.seq, last.state, owner, broken)
+        return SessionInfo(session, first[0].at, last.at, last.seq, last.state, owner, broken)
 
-    def _thorough(self, session: str, head: int) -> None:
-        if self._fetch("SELECT count(*) FROM events WHERE session = ?", (session,))[0][0] != head:
+    def _refuse_broken(self, session: str, head: int) -> None:
+        if self.fetch("SELECT count(*) FROM events WHERE session = ?", (session,)) != [(head,)]:
             after = 0
             while page := self.raw(session, after):
-                _no_gap(session, after, page)
+                _refuse_gap(session, after, page)
                 after = page[-1].seq
-        for kind, v, seq in self._fetch(
-            "SELECT kind, v, min(seq) FROM events WHERE session = ? GROUP BY kind, v", (session,)
-        ):
-            with contextlib.suppress(BadBody):
-                _known(session, kind, v, seq)
-
-    def close(self) -> None:
-        """Close the connection."""
-        with self._lock:
-            self._db.close()
+        each = "SELECT kind, v, min(seq) FROM events WHERE session = ? GROUP BY kind, v"
+        for kind, v, seq in self.fetch(each, (session,)):
+            try:
+                known(kind, v)
+            except CorruptLog as error:
+                raise type(error)(f"session {session!r} seq {seq}: {error}") from error
 
 
-def _known(session: str, kind: str, v: int, seq: int) -> None:
-    try:
-        decode(kind, v, None)
-    except BadBody:
-        return
-    except CorruptLog as error:
-        raise type(error)(f"session {session!r} seq {seq}: {error}") from error
+def _place(row: RawRow) -> tuple[str, int]:
+    return row.session, row.seq
 
 
-def _no_gap(session: str, after: int, page: Sequence[RawRow]) -> None:
+def _no_state(session: str, seq: int, state: str) -> BadBody:
+    return BadBody(f"session {session!r} seq {seq}: {state!r} is no state; run verify, restore a backup")
+
+
+def _refuse_gap(session: str, after: int, page: Sequence[RawRow]) -> None:
     for expected, row in enumerate(page, after + 1):
         if row.seq != expected:
             raise GapInLog(
-                f"session {session!r} seq {expected} is missing, seq {row.seq} follows; run verify, restore a backup"
+                f"session {session!r} seq {expected} is missing, seq {row.seq} follows: "
+                "run verify, restore a backup"
             )
-
-
-def _escape(data: bytes) -> str:
-    return data.decode("utf-8", "surrogateescape")

@@ -1,7 +1,7 @@
 """Tables, indexes, triggers, and the numbered migrations that lead there.
 
-`events` has a rowid: with bodies over a kilobyte a table WITHOUT ROWID took twice the bytes and twice the CPU.
-`body_hash` is NULL while the body is there; when a body is erased, body and salt are NULL and `body_hash` stays.
+`events` has a rowid: with bodies over a kilobyte a table WITHOUT ROWID took twice the bytes and the CPU.
+`body_hash` is NULL while the body is there; when a body is erased, body and salt become NULL and it is kept.
 The previous hash of a row is the hash of the row before it, so it is not stored.
 """
 
@@ -47,9 +47,9 @@ def _log(db: Database) -> None:
     listed = " OR ".join(f"kind = '{kind}'" for kind in LISTED)
     for statement in (
         """CREATE TABLE events (
-            session TEXT NOT NULL, seq INTEGER NOT NULL, state TEXT NOT NULL, kind TEXT NOT NULL, v INTEGER NOT NULL,
-            at INTEGER NOT NULL, actor TEXT NOT NULL, command_id TEXT, command_digest TEXT,
-            body TEXT, salt BLOB, body_hash BLOB, hash BLOB NOT NULL,
+            session TEXT NOT NULL, seq INTEGER NOT NULL, state TEXT NOT NULL, kind TEXT NOT NULL,
+            v INTEGER NOT NULL, at INTEGER NOT NULL, actor TEXT NOT NULL,
+            command_id TEXT, command_digest TEXT, body TEXT, salt BLOB, body_hash BLOB, hash BLOB NOT NULL,
             PRIMARY KEY (session, seq)
         ) STRICT""",
         "CREATE UNIQUE INDEX events_command ON events (session, command_id) WHERE command_id IS NOT NULL",
@@ -59,7 +59,9 @@ def _log(db: Database) -> None:
             WHERE kind = 'tool_started'""",
         f"CREATE INDEX events_kind ON events (kind, session, seq) WHERE {listed}",
         f"CREATE INDEX events_grant_use ON events (session, seq) WHERE {GRANT_USE}",
-        "CREATE TABLE leases (session TEXT PRIMARY KEY, owner TEXT NOT NULL, epoch INTEGER NOT NULL) STRICT, WITHOUT ROWID",
+        """CREATE TABLE leases (
+            session TEXT PRIMARY KEY, owner TEXT NOT NULL, epoch INTEGER NOT NULL
+        ) STRICT, WITHOUT ROWID""",
         """CREATE TABLE snapshots (
             session TEXT PRIMARY KEY, seq INTEGER NOT NULL, hash BLOB NOT NULL, body TEXT NOT NULL,
             code_version TEXT NOT NULL
@@ -85,7 +87,7 @@ TRIGGERS = {
 
 
 def protect(db: Database) -> None:
-    """(Re-)create the append-only triggers: changing a table with sqlite-utils' `transform` drops them without a word."""
+    """Create the append-only triggers where they are missing: `transform` of sqlite-utils drops them."""
     there = dict(db.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall())
     for name, statement in TRIGGERS.items():
         if there.get(name) != statement:
@@ -111,7 +113,7 @@ def check(db: Database, path: Path) -> bool:
 
 
 def migrate(db: Database, path: Path) -> None:
-    """Bring the file to this release's schema in one transaction; do nothing to a file that is there already."""
+    """Bring the file to this release's schema in one transaction; a file that has it stays as it is."""
     db.execute("BEGIN IMMEDIATE")
     try:
         marked = check(db, path)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from sqlite_utils import Database
 
@@ -21,6 +21,9 @@ from .writer import Job, Stats, Transaction, Writer
 
 # The write-ahead log is cut back to this size once no reader needs it any more; 16 MiB.
 WAL_CAP = 16 * 2**20
+
+_LEASE = """INSERT INTO leases (session, owner, epoch) VALUES (?, ?, 1)
+    ON CONFLICT (session) DO UPDATE SET owner = excluded.owner, epoch = epoch + 1 RETURNING epoch"""
 
 
 class SQLiteLog:
@@ -89,12 +92,8 @@ class SQLiteLog:
         """Take a session for a writer; the answer is its epoch."""
 
         def apply(tx: Transaction) -> int:
-            row = tx.db.conn.execute(
-                "INSERT INTO leases (session, owner, epoch) VALUES (?, ?, 1) "
-                "ON CONFLICT (session) DO UPDATE SET owner = excluded.owner, epoch = epoch + 1 RETURNING epoch",
-                (session, owner),
-            ).fetchall()
-            return int(row[0][0])
+            rows = tx.db.conn.execute(_LEASE, (session, owner)).fetchall()
+            return int(rows[0][0])
 
         return self._writer.submit(Job(apply))
 
@@ -112,7 +111,7 @@ class SQLiteLog:
         return self._writer.submit(Job(apply))
 
     def put_snapshot(self, session: str, seq: int, digest: bytes, body: str, code_version: str = "") -> None:
-        """Keep a folded session with the next commit. A cache: it may be lost, and it costs no commit of its own."""
+        """Keep a folded session with the next commit. It is a cache: it may be lost."""
         self._writer.snapshot((session, seq, digest, body, code_version))
 
     def drop_snapshots(self) -> "Future[int]":
@@ -174,12 +173,12 @@ class SQLiteLog:
         return self._reader.rows_of_kinds(kinds, session, after, limit)
 
     def close(self) -> None:
-        """Commit what is queued, fold the write-ahead log into the file, leave no thread and no lock behind."""
+        """Commit what is queued, fold the write-ahead log into the file, leave no thread and lock behind."""
         self._reader.close()
         self._writer.close()
         self._lock.release()
 
-    def __enter__(self) -> "SQLiteLog":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -189,7 +188,7 @@ class SQLiteLog:
 def _open(path: Path, busy_seconds: float) -> Database:
     """The writing connection, with its schema brought up to date."""
     try:
-        # check_same_thread: opened here, so that errors reach the caller, and used by the writer's thread only.
+        # check_same_thread: opened here, so that errors reach the caller, then used by the writer's thread.
         conn = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
     except sqlite3.Error as error:
         raise translate(error, path, "cannot open") from error
@@ -213,5 +212,5 @@ def _pragma(db: Database, path: Path, name: str, value: object, wanted: Any) -> 
     (got,) = db.execute(f"PRAGMA {name}").fetchone()
     if got != wanted:
         raise StorageError(
-            f"{path}: {name} is {got!r} where {wanted!r} is needed; put the file on a local disk that can do it"
+            f"{path}: {name} is {got!r} where {wanted!r} is needed; put the file on a local disk"
         )

@@ -1,7 +1,7 @@
 """Group commit: one thread takes whatever is queued, commits it in one transaction, then answers everybody.
 
-One fsync so serves many sessions. A job that fails does not take its neighbours with it: the batch is rolled back and
-done again with a savepoint around each job. What the outcome of a failed commit can be is said by its error:
+One fsync so serves many sessions. A job that fails does not take its neighbours with it: the batch is rolled
+back and done again with a savepoint around each job. The error of a failed commit says what became of it:
 
     StorageFailed   an I/O error: the thread takes no further job, reopen the file
     StorageFull     nothing of the batch was written; later jobs are tried again
@@ -19,13 +19,14 @@ from typing import Any, Generic, TypeVar
 from sqlite_utils import Database
 
 from ..fsm.errors import Error, Misuse, StorageFailed
+from .chain import origin
 from .driver import code_of, fatal, translate
 from .schema import COLUMNS
 
 T = TypeVar("T")
 Record = tuple[Any, ...]
 
-# Jobs of one transaction; a longer queue takes another commit, so that the first in it do not wait for the last.
+# Jobs of one transaction. A longer queue takes another commit: the first in it do not wait for the last.
 BATCH_JOBS = 1024
 # Tips kept in memory; about 200 bytes each.
 TIPS = 65536
@@ -65,15 +66,14 @@ class Transaction:
     moved: dict[str, Tip] = field(default_factory=dict)
     records: list[Record] = field(default_factory=list)
 
-    def tip(self, session: str) -> Tip | None:
-        """The last row of a session; None before its first."""
+    def tip(self, session: str) -> Tip:
+        """The last row of a session; before its first it is seq 0 and the chain's origin."""
         found = self.moved.get(session) or self.known.get(session)
         if found is None:
             row = self.db.execute(
                 "SELECT seq, hash FROM events WHERE session = ? ORDER BY seq DESC LIMIT 1", (session,)
             ).fetchone()
-            if row is not None:
-                found = self.known[session] = Tip(*row)
+            found = self.known[session] = Tip(*row) if row else Tip(0, origin(session))
         return found
 
     def flush(self) -> None:
@@ -85,7 +85,7 @@ class Transaction:
 
 @dataclass(slots=True)
 class Job(Generic[T]):
-    """`apply` runs in the writer's thread and may run twice. `explain` makes a conflict of a broken constraint."""
+    """`apply` runs in the writer's thread, maybe twice. `explain` makes a conflict of a broken constraint."""
 
     apply: Callable[[Transaction], T]
     explain: Callable[[Transaction, BaseException], Error | None] | None = None
