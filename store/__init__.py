@@ -3,6 +3,7 @@
 from .base import Applied, Command, Draft, EventLog, Head
 from .reader import LogReader, RawRow, SessionInfo, Unreadable
 from .sqlite import SQLiteLog
+from .verify import Problem, Report, heads, verify
 from .writer import Stats
 
 __all__ = [
@@ -12,9 +13,13 @@ __all__ = [
     "EventLog",
     "Head",
     "LogReader",
+    "Problem",
     "RawRow",
+    "Report",
     "SQLiteLog",
     "SessionInfo",
     "Stats",
     "Unreadable",
+    "heads",
+    "verify",
 ]

@@ -28,9 +28,7 @@ def append_job(
     names = (command.id, command.digest) if command else (None, None)
 
     def apply(tx: Transaction) -> tuple[Row, ...]:
-        newest = tx.db.conn.execute(
-            "SELECT epoch, owner FROM leases WHERE session = ?", (session,)
-        ).fetchone()
+        newest = tx.lease(session)
         if newest is None or newest[0] != epoch:
             raise _fenced(session, epoch, newest)
         tip = tx.tip(session)
@@ -45,11 +43,7 @@ def append_job(
         if seq != expected_seq or (command and _digest_of(tx, session, command.id) is not None):
             return _stale(tx, session, expected_seq, seq, command)
         if "events_resolution" in str(error) or "events_start" in str(error):
-            what = (
-                "this request is resolved"
-                if "resolution" in str(error)
-                else "this attempt of the call is started"
-            )
+            what = "this request is resolved" if "resolution" in str(error) else "this attempt of the call is started"
             return Conflict(f"session {session!r}: {what} already; read the log and decide again")
         return None
 
@@ -59,14 +53,11 @@ def append_job(
 def _check(session: str, drafts: Sequence[Draft], command: Command | None) -> None:
     if not drafts:
         raise Misuse(f"nothing to append to session {session!r}: give at least one draft")
-    texts = [session, *(draft.actor for draft in drafts), *((command.id, command.digest) if command else ())]
-    for text in texts:
-        # The chain and the table hold Unicode; a lone surrogate is none.
-        if not text.isascii():
-            try:
-                text.encode()
-            except UnicodeEncodeError as error:
-                raise Misuse(f"{text!r} cannot be stored: {error.reason}; clean it first") from error
+    text = "".join([session, *(draft.actor for draft in drafts), *((command.id, command.digest) if command else ())])
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise Misuse(f"session {session!r}: an id or actor is no Unicode text ({error}); clean it first") from error
     if not session:
         raise Misuse("a session needs an id that is not empty")
     for draft in drafts:

@@ -43,9 +43,7 @@ def check_changes(versions: Mapping[str, int], changes: Mapping[tuple[str, int],
     """
     wanted = {(kind, v) for kind, newest in versions.items() for v in range(2, newest + 1)}
     for kind, v in sorted(wanted ^ set(changes)):
-        raise ValueError(
-            f"{kind} version {v}: {'no Change leads to it' if (kind, v) in wanted else 'no such version'}"
-        )
+        raise ValueError(f"{kind} version {v}: {'no Change leads to it' if (kind, v) in wanted else 'no such version'}")
     for (kind, v), change in changes.items():
         if not change.summary.strip() or "\n" in change.summary:
             raise ValueError(f"{kind} version {v}: its summary must be one line")
@@ -66,9 +64,7 @@ def encode(event: Event) -> str:
         raise Misuse(f"{event.kind} cannot be stored: {error}; clean its texts first") from error
     # pydantic writes NaN and infinities as null without a word; the search is done only where a null stands.
     if "null" in body and _has_nan(event.model_dump()):
-        raise Misuse(
-            f"{event.kind} cannot be stored: NaN and infinities have no JSON form; refuse them at the door"
-        )
+        raise Misuse(f"{event.kind} cannot be stored: NaN and infinities have no JSON form; refuse them at the door")
     return body
 
 
@@ -90,9 +86,7 @@ def known(kind: str, v: int) -> int:
     if newest is None:
         raise UnknownKind(f"kind {kind!r} is unknown: a newer turnlog may know it; run verify")
     if not 1 <= v <= newest:
-        raise UnknownKind(
-            f"{kind} version {v} is unknown, this release knows 1 to {newest}: use a newer turnlog"
-        )
+        raise UnknownKind(f"{kind} version {v} is unknown, this release knows 1 to {newest}: use a newer turnlog")
     return newest
 
 

@@ -33,9 +33,7 @@ def translate(error: BaseException, path: Path, doing: str) -> Error:
     code = code_of(error)
     head = f"{doing} {path}: {error}"
     if code in (BUSY, LOCKED):
-        return StorageError(
-            f"{head}; another process holds the write lock for too long: end it, then send again"
-        )
+        return StorageError(f"{head}; another process holds the write lock for too long: end it, then send again")
     if code == FULL:
         return StorageFull(f"{head}; make room on the disk, then send again (reads still work)")
     if code == READONLY:
@@ -45,7 +43,5 @@ def translate(error: BaseException, path: Path, doing: str) -> Error:
     if code in (CORRUPT, NOTADB):
         return StorageFailed(f"{head}; the file is damaged or no SQLite database: restore a backup")
     if code == IOERR:
-        return StorageFailed(
-            f"{head}; what was not acknowledged may be stored: check the disk, reopen, read the head"
-        )
+        return StorageFailed(f"{head}; what was not acknowledged may be stored: check the disk, reopen, read the head")
     return StorageError(f"{head} ({type(error).__name__}); nothing was written")

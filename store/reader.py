@@ -1,5 +1,6 @@
 """Reading a log: rows, heads, blobs, and what the command line and the audit list."""
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -15,6 +16,9 @@ from .schema import COLUMNS, GRANT_USE
 
 _ROWS = f"SELECT {', '.join(COLUMNS)} FROM events"  # noqa: S608 - our own column names
 _PAGE = 500
+# A session whose id was changed to bytes that are no UTF-8 must be listed too; such an id is bound as bytes.
+_ID = "CAST(? AS TEXT)"
+_log = logging.getLogger(__name__)
 
 
 class RawRow(NamedTuple):
@@ -78,7 +82,7 @@ class LogReader(Pages):
 
     def raw(self, session: str, after: int = 0, limit: int = _PAGE) -> list[RawRow]:
         """A page of rows as stored, whatever is wrong with them; seqs are > after, in order."""
-        return self._rows("WHERE session = ? AND seq > ? ORDER BY seq LIMIT ?", (session, after, limit))
+        return self._rows(f"WHERE session = {_ID} AND seq > ? ORDER BY seq LIMIT ?", (_id(session), after, limit))
 
     def _rows(self, where: str, args: Sequence[Any]) -> list[RawRow]:
         return [RawRow._make(row) for row in self.fetch(f"{_ROWS} {where}", args)]
@@ -180,26 +184,28 @@ class LogReader(Pages):
         found = [
             row
             for kind in kinds
-            for row in self._rows(
-                f"WHERE kind = '{kind}'{scope} ORDER BY session, seq LIMIT ?", (*args, limit)
-            )
+            for row in self._rows(f"WHERE kind = '{kind}'{scope} ORDER BY session, seq LIMIT ?", (*args, limit))
         ]
         return [decode_row(row) for row in sorted(found, key=_place)[:limit]]
 
     def grants(self) -> list[Row]:
-        """Every grant recorded or revoked and every approval that a grant resolved, by (session, seq)."""
-        found: list[Row] = []
-        kinds = ("grant_recorded", "grant_revoked")
-        rows = self.rows_of_kinds(kinds)
-        while rows:
-            found += rows
-            rows = self.rows_of_kinds(kinds, after=(rows[-1].session, rows[-1].seq))
-        place = ("", 0)
-        uses = f"WHERE {GRANT_USE} AND (session, seq) > (?, ?) ORDER BY session, seq LIMIT {_PAGE}"
-        while page := self._rows(uses, place):
-            found += [decode_row(row) for row in page]
-            place = _place(page[-1])
-        return sorted(found, key=lambda row: (row.session, row.seq))
+        """Every grant recorded or revoked and every approval that a grant resolved, by (session, seq).
+
+        When one of these rows cannot be read, it may be a revocation or the last allowed use of any grant. Then
+        no grant is given out (people are asked instead), and a warning names the row.
+        """
+        raw: list[RawRow] = []
+        for kind in ("kind = 'grant_recorded'", "kind = 'grant_revoked'", GRANT_USE):
+            page = f"WHERE {kind} AND (session, seq) > (?, ?) ORDER BY session, seq LIMIT {_PAGE}"
+            place = ("", 0)
+            while rows := self._rows(page, place):
+                raw += rows
+                place = _place(rows[-1])
+        try:
+            return [decode_row(row) for row in sorted(raw, key=_place)]
+        except CorruptLog as error:
+            _log.warning("standing grants are not used until this is repaired: %s", error)
+            return []
 
     def session_ids(self, after: str = "") -> Iterator[str]:
         """Every session with an id > after that has rows, in order; each is one step of the key."""
@@ -207,14 +213,24 @@ class LogReader(Pages):
             yield from found
             after = found[-1]
 
+    def last(self, session: str) -> RawRow:
+        """The last row of a session that has rows, as stored."""
+        return self._rows(f"WHERE session = {_ID} ORDER BY seq DESC LIMIT 1", (_id(session),))[0]
+
+    def blob_digests(self, after: str = "") -> Iterator[str]:
+        """The digest of every blob, in order."""
+        while page := self.fetch("SELECT digest FROM blobs WHERE digest > ? ORDER BY digest LIMIT 500", (after,)):
+            for (after,) in page:  # noqa: PLR1704 - the last one is where the next page begins
+                yield after
+
     def _ids(self, after: str, limit: int) -> list[str]:
         sql = """WITH RECURSIVE s(id) AS (
-            SELECT min(session) FROM events WHERE session > ?
+            SELECT min(session) FROM events WHERE session > CAST(? AS TEXT)
             UNION ALL
             SELECT (SELECT min(session) FROM events WHERE session > s.id) FROM s
             WHERE s.id IS NOT NULL LIMIT ?
         ) SELECT id FROM s WHERE id IS NOT NULL"""
-        return [str(row[0]) for row in self.fetch(sql, (after, limit))]
+        return [str(row[0]) for row in self.fetch(sql, (_id(after), limit))]
 
     def sessions(self, after: str = "", limit: int = 100, *, thorough: bool = False) -> list[SessionInfo]:
         """A page of sessions with id > after, in order of id.
@@ -226,7 +242,7 @@ class LogReader(Pages):
 
     def _info(self, session: str, *, thorough: bool) -> SessionInfo:
         first = self.raw(session, after=-(2**63), limit=1)
-        last = self._rows("WHERE session = ? ORDER BY seq DESC LIMIT 1", (session,))[0]
+        last = self.last(session)
         owner = broken = ""
         try:
             event = decode_row(first[0]).event
@@ -253,6 +269,10 @@ class LogReader(Pages):
                 raise type(error)(f"session {session!r} seq {seq}: {error}") from error
 
 
+def _id(session: str) -> str | bytes:
+    return session if session.isascii() else session.encode("utf-8", "surrogateescape")
+
+
 def _place(row: RawRow) -> tuple[str, int]:
     return row.session, row.seq
 
@@ -265,6 +285,5 @@ def _refuse_gap(session: str, after: int, page: Sequence[RawRow]) -> None:
     for expected, row in enumerate(page, after + 1):
         if row.seq != expected:
             raise GapInLog(
-                f"session {session!r} seq {expected} is missing, seq {row.seq} follows: "
-                "run verify, restore a backup"
+                f"session {session!r} seq {expected} is missing, seq {row.seq} follows: run verify, restore a backup"
             )

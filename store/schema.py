@@ -39,7 +39,11 @@ def _field(name: str) -> str:
     return f"CASE WHEN json_valid(body) THEN json_extract(body, '$.{name}') END"
 
 
-GRANT_USE = f"kind = 'approval_resolved' AND {_field('via')} = 'grant'"
+# A damaged body counts as a use of a grant, so that the reader sees that one may be missing.
+GRANT_USE = (
+    "kind = 'approval_resolved' AND body IS NOT NULL AND "
+    "CASE WHEN json_valid(body) THEN json_extract(body, '$.via') = 'grant' ELSE 1 END"
+)
 
 
 @MIGRATIONS(name="001_log")
@@ -76,6 +80,7 @@ def names() -> set[str]:
     return {step.name for step in MIGRATIONS._migrations}  # noqa: SLF001 - the library has no public list
 
 
+INDEXES = ("events_command", "events_resolution", "events_start", "events_kind", "events_grant_use")
 TRIGGERS = {
     f"{table}_no_{verb.lower()}": (
         f"CREATE TRIGGER {table}_no_{verb.lower()} BEFORE {verb} ON {table} "
@@ -101,9 +106,7 @@ def check(db: Database, path: Path) -> bool:
     Raises:
         StorageError: says which.
     """
-    tables = {
-        str(name) for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-    }
+    tables = {str(name) for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()}
     (mark,) = db.execute("PRAGMA application_id").fetchone()
     if tables and mark != APPLICATION_ID:
         raise StorageError(f"{path} is a SQLite database, but no turnlog log: name another file")

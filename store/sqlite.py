@@ -92,8 +92,9 @@ class SQLiteLog:
         """Take a session for a writer; the answer is its epoch."""
 
         def apply(tx: Transaction) -> int:
-            rows = tx.db.conn.execute(_LEASE, (session, owner)).fetchall()
-            return int(rows[0][0])
+            ((epoch,),) = tx.db.conn.execute(_LEASE, (session, owner)).fetchall()
+            tx.leased[session] = epoch, owner
+            return int(epoch)
 
         return self._writer.submit(Job(apply))
 
@@ -211,6 +212,4 @@ def _pragma(db: Database, path: Path, name: str, value: object, wanted: Any) -> 
     db.execute(f"PRAGMA {name} = {value}").fetchall()
     (got,) = db.execute(f"PRAGMA {name}").fetchone()
     if got != wanted:
-        raise StorageError(
-            f"{path}: {name} is {got!r} where {wanted!r} is needed; put the file on a local disk"
-        )
+        raise StorageError(f"{path}: {name} is {got!r} where {wanted!r} is needed; put the file on a local disk")

@@ -25,6 +25,7 @@ from .schema import COLUMNS
 
 T = TypeVar("T")
 Record = tuple[Any, ...]
+Lease = tuple[int, str]
 
 # Jobs of one transaction. A longer queue takes another commit: the first in it do not wait for the last.
 BATCH_JOBS = 1024
@@ -58,22 +59,46 @@ class Tip:
 
 
 @dataclass(slots=True)
+class Known:
+    """What the writer remembers of the file; true as long as no other connection has changed it."""
+
+    tips: dict[str, Tip] = field(default_factory=dict)
+    leases: dict[str, Lease] = field(default_factory=dict)
+    version: int = -1
+
+    def clear(self) -> None:
+        """Read everything again when it is asked for."""
+        self.tips.clear()
+        self.leases.clear()
+
+
+@dataclass(slots=True)
 class Transaction:
-    """What a job may use: the connection, the tips after the jobs before it, and a place for its rows."""
+    """What a job may use: the connection, tips and leases after the jobs before it, a place for its rows."""
 
     db: Database
-    known: dict[str, Tip]
+    known: Known
     moved: dict[str, Tip] = field(default_factory=dict)
+    leased: dict[str, Lease] = field(default_factory=dict)
     records: list[Record] = field(default_factory=list)
+
+    def lease(self, session: str) -> Lease | None:
+        """The newest lease of a session: epoch and owner."""
+        found = self.leased.get(session) or self.known.leases.get(session)
+        if found is None:
+            found = self.db.execute("SELECT epoch, owner FROM leases WHERE session = ?", (session,)).fetchone()
+            if found is not None:
+                self.known.leases[session] = found
+        return found
 
     def tip(self, session: str) -> Tip:
         """The last row of a session; before its first it is seq 0 and the chain's origin."""
-        found = self.moved.get(session) or self.known.get(session)
+        found = self.moved.get(session) or self.known.tips.get(session)
         if found is None:
             row = self.db.execute(
                 "SELECT seq, hash FROM events WHERE session = ? ORDER BY seq DESC LIMIT 1", (session,)
             ).fetchone()
-            found = self.known[session] = Tip(*row) if row else Tip(0, origin(session))
+            found = self.known.tips[session] = Tip(*row) if row else Tip(0, origin(session))
         return found
 
     def flush(self) -> None:
@@ -100,7 +125,7 @@ class Writer:
         self.stats = Stats()
         self._db = db
         self._path = path
-        self._known: dict[str, Tip] = {}
+        self._known = Known()
         self._queue: SimpleQueue[Job[Any] | None] = SimpleQueue()
         self._snapshots: SimpleQueue[Record] = SimpleQueue()
         self._gate = threading.Lock()
@@ -193,6 +218,12 @@ class Writer:
         conn = self._db.conn
         tx = Transaction(self._db, self._known)
         conn.execute("BEGIN IMMEDIATE")
+        # One question instead of one per job: has another connection changed the file since the transaction
+        # before? If not, the tips and leases in memory are what a SELECT would find here.
+        (version,) = conn.execute("PRAGMA data_version").fetchone()
+        if version != self._known.version:
+            self._known.clear()
+            self._known.version = version
         do = self._guarded if one_by_one else _apply
         answers = [do(tx, job) for job in batch]
         tx.flush()
@@ -202,9 +233,10 @@ class Writer:
         for record in self._waiting_snapshots():
             conn.execute(_SNAPSHOT, record)
         conn.execute("COMMIT")
-        if len(self._known) > TIPS:
+        if len(self._known.tips) > TIPS:
             self._known.clear()
-        self._known.update(tx.moved)
+        self._known.tips.update(tx.moved)
+        self._known.leases.update(tx.leased)
         done = [job for job, answer in zip(batch, answers, strict=True) if not isinstance(answer, Error)]
         self.stats.commits += 1
         self.stats.jobs += len(done)
@@ -213,7 +245,7 @@ class Writer:
         return answers
 
     def _guarded(self, tx: Transaction, job: Job[Any]) -> Any:
-        before = dict(tx.moved)
+        before = dict(tx.moved), dict(tx.leased)
         self._db.conn.execute("SAVEPOINT job")
         try:
             answer = _apply(tx, job)
@@ -222,8 +254,7 @@ class Writer:
             if fatal(error) or code_of(error) in _PER_BATCH:
                 raise
             self._db.conn.execute("ROLLBACK TO job")
-            tx.records, tx.moved = [], before
-            tx.known.clear()
+            tx.records, (tx.moved, tx.leased) = [], before
             answer = (job.explain(tx, error) if job.explain else None) or translate(
                 error, self._path, "cannot append to"
             )
