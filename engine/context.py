@@ -1,4 +1,4 @@
-"""What a model is sent: a window of the history, kept up to date row by row, and the digests that name it in the log."""
+"""What a model is sent: a window of the history, kept up to date row by row, and its digests."""
 
 import json
 from collections import deque

@@ -52,14 +52,14 @@ class Conversation:
         """Where the session stands, as of the last durable row."""
         return self._hub.session
 
-    async def apply(self, given: inp.Input, command: str = "", content: Any = None) -> Outcome:  # noqa: ANN401 - any JSON value
+    async def apply(self, given: inp.Input, command: str = "", content: Any = None) -> Outcome:
         """Submit an input as it is; a refusal is part of the answer, not an exception."""
         key = Command(command, digest(clean_json(content))) if command else None
         hub = await self._engine.hub(self.id) if self._hub.closed else self._hub
         self._hub = hub
         return await hub.submit(given, key)
 
-    async def _do(self, given: inp.Input, command: str, *content: Any) -> Outcome:  # noqa: ANN401 - any JSON values
+    async def _do(self, given: inp.Input, command: str, *content: Any) -> Outcome:
         outcome = await self.apply(given, command, [type(given).__name__, *content])
         if outcome.refusal is not None:
             raise Misuse(outcome.refusal.why)
@@ -93,7 +93,14 @@ class Conversation:
         tool = self._engine.registry.get(request.tool)
         edited = None if arguments is None else edit(arguments, tool)
         given = inp.Decide(
-            request.request_id, request.digest, outcome, f"person:{by}", clean(reason), edited, clean(result), remember
+            request.request_id,
+            request.digest,
+            outcome,
+            f"person:{by}",
+            clean(reason),
+            edited,
+            clean(result),
+            remember,
         )
         return await self._do(given, command, request.request_id, outcome, reason, arguments, result, remember)
 
@@ -116,7 +123,7 @@ class Conversation:
         """End the open turn, or the whole session."""
         return await self._do(inp.Stop(f"person:{by}", session), command, session)
 
-    async def grant(self, tool: str, *, by: str = "local", command: str = "", **more: Any) -> Outcome:  # noqa: ANN401 - fields of inputs.Grant
+    async def grant(self, tool: str, *, by: str = "local", command: str = "", **more: Any) -> Outcome:
         """Allow a tool in advance for the session's owner."""
         subject = self.session.owner
         return await self._do(inp.Grant(tool, f"person:{by}", subject, **more), command, tool, canonical(more))
@@ -125,7 +132,7 @@ class Conversation:
         """Take a grant back."""
         return await self._do(inp.Revoke(grant_id, f"person:{by}", self.session.owner), command, grant_id)
 
-    async def _resting(self, given: inp.Input, command: str, *content: Any) -> Turn:  # noqa: ANN401 - any JSON values
+    async def _resting(self, given: inp.Input, command: str, *content: Any) -> Turn:
         answers: list[str] = []
 
         def listen(notice: Notice) -> None:

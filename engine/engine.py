@@ -146,7 +146,7 @@ class Engine:
             Misuse: the id is taken, or the configuration does not hold together.
         """
         name = session_id or self.new_id("s")
-        hub = await self._live(name, fresh=True)
+        hub = await self._live(name)
         start = inp.Start(
             owner, tuple(agent.spec for agent in self.agents), self.channels, entry, limits or self.limits,
             self.code_version, None, tuple(history), actor or f"person:{owner}",
@@ -177,7 +177,7 @@ class Engine:
             raise UnknownSession(f"no session has the id {session_id!r}: `turnlog sessions` lists those there are")
         return await self._live(session_id)
 
-    async def _live(self, name: str, *, fresh: bool = False) -> Hub:
+    async def _live(self, name: str) -> Hub:
         if self.failure is not None:
             raise self.failure
         live = self._hubs.get(name)

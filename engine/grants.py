@@ -1,4 +1,4 @@
-"""The book of standing grants: a fold of grant rows over all sessions, kept in memory, rebuilt from the log at start."""
+"""The book of standing grants: a fold of grant rows over all sessions, rebuilt from the log at start."""
 
 from collections.abc import Iterable
 

@@ -319,4 +319,3 @@ class Hub:
 def settled(session: Session) -> bool:
     """Whether the machine rests: it waits for a person, or has ended."""
     return session.state is not State.SUCCESS
-

@@ -8,8 +8,8 @@ from pydantic import JsonValue
 
 from ..fsm.canonical import clean, clean_json, digest
 from ..fsm.events import Question
-from ..fsm.inputs import Edited, Proposed
 from ..fsm.history import provider_name
+from ..fsm.inputs import Edited, Proposed
 from .models.base import CallMade
 from .tools.function import Tool
 from .tools.registry import Registry
@@ -64,7 +64,7 @@ def _questions(parsed: dict[str, Any]) -> tuple[Question, ...]:
     return tuple(Question(text=one["text"], choices=tuple(one.get("choices") or ())) for one in parsed["questions"])
 
 
-def edit(arguments: Any, tool: Tool | None) -> Edited:  # noqa: ANN401 - whatever a client sent
+def edit(arguments: Any, tool: Tool | None) -> Edited:
     """Edited arguments, checked like a model's."""
     if not isinstance(arguments, dict):
         return Edited({}, "a JSON object is needed")

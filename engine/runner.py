@@ -12,7 +12,7 @@ from ..fsm.effects import CallModel, ChooseSpeaker, Effect, RunTool, WaitUntil
 from ..fsm.errors import CorruptLog
 from ..fsm.events import ApprovalResolved, Attachment, ToolsCalled, Usage
 from .context import model_call
-from .models.base import CallDelta, ModelCall, ModelError, ModelReply, ReasoningDelta, TextDelta
+from .models.base import CallDelta, ModelError, ModelReply, ReasoningDelta, TextDelta
 from .notices import Piece
 from .proposals import propose
 from .tools.function import Tool, ToolContext
@@ -124,7 +124,12 @@ class Runner:
                 retryable=True,
             )  # fmt: skip
         call, record = model_call(
-            hub.session, hub.history(), agent, engine.registry, offer_tools=effect.offer_tools, attempt=effect.attempt
+            hub.session,
+            hub.history(),
+            agent,
+            engine.registry,
+            offer_tools=effect.offer_tools,
+            attempt=effect.attempt,
         )
         message_id = engine.new_id("m")
         reply = await self._stream(agent.model.stream(call), message_id)
@@ -140,7 +145,7 @@ class Runner:
             ),
         )  # fmt: skip
 
-    async def _stream(self, deltas: Any, message_id: str) -> ModelReply:  # noqa: ANN401 - an async iterator of deltas
+    async def _stream(self, deltas: Any, message_id: str) -> ModelReply:
         offsets: dict[tuple[str, int], int] = {}
         reply: ModelReply | None = None
         try:
@@ -158,7 +163,10 @@ class Runner:
         return reply
 
     def _piece(
-        self, delta: TextDelta | ReasoningDelta | CallDelta, message_id: str, offsets: dict[tuple[str, int], int]
+        self,
+        delta: TextDelta | ReasoningDelta | CallDelta,
+        message_id: str,
+        offsets: dict[tuple[str, int], int],
     ) -> None:
         if not self._hub.heard:
             return
@@ -273,7 +281,7 @@ class Runner:
         return note
 
 
-async def _quiet(deltas: Any) -> Any:  # noqa: ANN401 - an async generator of deltas
+async def _quiet(deltas: Any) -> Any:
     """Only the reply: a director's words are not shown as a message."""
     async for delta in deltas:
         if isinstance(delta, ModelReply):
@@ -284,7 +292,7 @@ def _counted(usage: Usage) -> Usage:
     return usage if usage.completions else usage.plus(Usage(completions=1))
 
 
-def as_text(value: Any) -> str:  # noqa: ANN401 - whatever a tool returns
+def as_text(value: Any) -> str:
     """A tool's value as text for a model: a text as it is, else JSON; NaN and infinities become their names."""
     if isinstance(value, str):
         return value

@@ -51,6 +51,4 @@ def find_grant(standing: Iterable[Standing], subject: str, tool: str, digest: st
 
 def use(standing: Iterable[Standing], grant_id: str) -> tuple[Standing, ...]:
     """The same grants with one more use of `grant_id`."""
-    return tuple(
-        Standing(one.grant, one.used + 1) if one.grant.grant_id == grant_id else one for one in standing
-    )
+    return tuple(Standing(one.grant, one.used + 1) if one.grant.grant_id == grant_id else one for one in standing)

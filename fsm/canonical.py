@@ -1,6 +1,6 @@
-"""One way to write a JSON value, and the digest of it.
+r"""One way to write a JSON value, and the digest of it.
 
-The rule: keys sorted, no spaces, ASCII only (other characters as \\u escapes, NUL too), integers as they are however
+The rule: keys sorted, no spaces, ASCII only (other characters as \u escapes, NUL too), integers as they are however
 big, 1 and 1.0 differ, NaN and infinities have no form and are refused. A lone surrogate is no character: `clean`
 replaces it by U+FFFD before a text enters the log.
 """
@@ -13,7 +13,7 @@ from typing import Any
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def canonical(value: Any) -> str:  # noqa: ANN401 - any JSON value
+def canonical(value: Any) -> str:
     """The canonical text of a JSON value.
 
     Raises:
@@ -25,7 +25,7 @@ def canonical(value: Any) -> str:  # noqa: ANN401 - any JSON value
         raise ValueError(str(error)) from error
 
 
-def digest(value: Any) -> str:  # noqa: ANN401 - any JSON value
+def digest(value: Any) -> str:
     """`sha256` of the canonical text, as 64 hexadecimal digits."""
     return sha256(canonical(value).encode()).hexdigest()
 
@@ -37,7 +37,7 @@ def clean(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def clean_json(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+def clean_json(value: Any) -> Any:
     """The same JSON value with `clean` texts and keys."""
     if isinstance(value, str):
         return clean(value)

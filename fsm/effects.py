@@ -1,4 +1,4 @@
-"""What the shell owes a session. An effect is data; its `key` names it, so that it can be started once and cancelled."""
+"""What the shell owes a session. An effect is data; its `key` names it, so that it starts once."""
 
 from dataclasses import dataclass
 

@@ -7,126 +7,69 @@ because a field that equals its default is not stored. Texts are Unicode, times 
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter
+from pydantic import Field, JsonValue, TypeAdapter
 
 from .states import State
+from .values import (
+    DEFAULT_LIMITS,
+    AgentSpec,
+    Attachment,
+    CallRecord,
+    Channel,
+    Citation,
+    Limits,
+    ModelRequest,
+    Parent,
+    Question,
+    Usage,
+    Value,
+)
 
-
-class Value(BaseModel):
-    """Base of everything that is stored: frozen, and no field that is not declared."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class AgentSpec(Value):
-    """A node of the conversation. An agent without a model is a seat for a person."""
-
-    name: str
-    role: str = ""
-    model: str = ""
-    tools: tuple[str, ...] = ()
-    interrupt: Literal["always", "never"] = "never"
-
-
-class Channel(Value):
-    """A group: `director` names the model that picks the next speaker ("" picks at random)."""
-
-    name: str
-    members: tuple[str, ...]
-    role: str = ""
-    director: str = ""
-    max_rounds: int = 10
-
-
-class Limits(Value):
-    """Caps of a session.
-
-    `max_rounds` counts the messages of a pair since a person last spoke (that message included, preloaded history
-    not); `max_tool_calls` counts the calls of a turn; times are seconds, None never runs out.
-    """
-
-    max_rounds: int = 100
-    max_tool_calls: int = 10
-    approval_seconds: float | None = 120.0
-    question_seconds: float | None = 120.0
-    queue: int = 100
-    busy: Literal["queue", "refuse", "interrupt"] = "queue"
-    on_error: Literal["wait", "terminate"] = "wait"
-
-
-class Parent(Value):
-    """Where a fork left its parent."""
-
-    session: str
-    seq: int
-    hash: str
-
-
-class Usage(Value):
-    """Tokens of one or more completions."""
-
-    input_tokens: int = 0
-    output_tokens: int = 0
-    completions: int = 0
-
-    def plus(self, other: "Usage") -> "Usage":
-        """The sum."""
-        return Usage(
-            input_tokens=self.input_tokens + other.input_tokens,
-            output_tokens=self.output_tokens + other.output_tokens,
-            completions=self.completions + other.completions,
-        )
-
-
-class Attachment(Value):
-    """A blob that goes with a message; `digest` is the sha256 under which the store keeps the bytes."""
-
-    name: str
-    media_type: str
-    digest: str
-    size: int
-
-
-class Citation(Value):
-    """A source that a tool used."""
-
-    id: str
-    title: str = ""
-    url: str = ""
-    excerpt: str = ""
-
-
-class ModelRequest(Value):
-    """What a model was sent, as digests into the log's blobs and a window of seqs of the history."""
-
-    system: str
-    tools: tuple[str, ...] = ()
-    history: tuple[int, int] = (0, 0)
-    context: str = ""
-
-
-class Question(Value):
-    """One question to a person; with `choices` the answer should be one of them."""
-
-    text: str
-    choices: tuple[str, ...] = ()
-
-
-class CallRecord(Value):
-    """A tool call as the model made it: `arguments` is the raw text, `parsed` what it means (None: no JSON object).
-
-    A `gated` call runs only when a row allows it. `questions` are for a person: such a call runs nothing.
-    """
-
-    id: str
-    provider_id: str = ""
-    tool: str
-    arguments: str
-    parsed: dict[str, JsonValue] | None = None
-    digest: str = ""
-    gated: bool = True
-    idempotent: bool = False
-    questions: tuple[Question, ...] = ()
+__all__ = [  # the parts of events are imported from here, too
+    "KINDS",
+    "AgentSpec",
+    "AnyEvent",
+    "ApprovalRequested",
+    "ApprovalResolved",
+    "ApprovalShown",
+    "ApprovalsSettled",
+    "Attachment",
+    "CallRecord",
+    "Channel",
+    "Citation",
+    "Code",
+    "Event",
+    "EventBase",
+    "GrantRecorded",
+    "GrantRevoked",
+    "InputRefused",
+    "Limits",
+    "MessageAdded",
+    "MessageQueued",
+    "ModelRequest",
+    "Outcome",
+    "Parent",
+    "Question",
+    "QuestionAnswered",
+    "QuestionAsked",
+    "Row",
+    "SessionResumed",
+    "SessionStarted",
+    "SessionTerminated",
+    "SpeakerSelected",
+    "ToolOutcome",
+    "ToolReturned",
+    "ToolStarted",
+    "ToolsCalled",
+    "TurnContinued",
+    "TurnFailed",
+    "TurnInterrupted",
+    "TurnRetried",
+    "Usage",
+    "Value",
+    "Via",
+    "Why",
+]
 
 
 class EventBase(Value):
@@ -136,12 +79,14 @@ class EventBase(Value):
 
 
 class SessionStarted(EventBase):
+    """The session exists. `entry` is the node that a person's first message goes to."""
+
     kind: Literal["session_started"] = "session_started"
     owner: str
     agents: tuple[AgentSpec, ...]
     channels: tuple[Channel, ...] = ()
     entry: str = ""
-    limits: Limits = Limits()
+    limits: Limits = DEFAULT_LIMITS
     code_version: str = ""
     parent: Parent | None = None
 
@@ -169,6 +114,8 @@ class MessageAdded(EventBase):
 
 
 class MessageQueued(EventBase):
+    """A person spoke while the machine was busy; becomes a message_added when their turn comes."""
+
     kind: Literal["message_queued"] = "message_queued"
     message_id: str
     sender: str
@@ -178,14 +125,18 @@ class MessageQueued(EventBase):
 
 
 class SessionResumed(EventBase):
+    """A new owner took a session that had something in flight. `tools` maps a tool to its definition's digest."""
+
     kind: Literal["session_resumed"] = "session_resumed"
     epoch: int
     owner: str
     code_version: str = ""
-    tools: dict[str, str] = {}
+    tools: dict[str, str] = Field(default_factory=dict)
 
 
 class SpeakerSelected(EventBase):
+    """A channel's next speaker. `raw` is the director's answer, `seed` what a random choice used."""
+
     kind: Literal["speaker_selected"] = "speaker_selected"
     channel: str
     speaker: str
@@ -195,6 +146,8 @@ class SpeakerSelected(EventBase):
 
 
 class ToolsCalled(EventBase):
+    """A model asked for a round of calls."""
+
     kind: Literal["tools_called"] = "tools_called"
     message_id: str
     speaker: str
@@ -229,6 +182,8 @@ class ApprovalRequested(EventBase):
 
 
 class ApprovalShown(EventBase):
+    """A card with this digest was sent to a connection."""
+
     kind: Literal["approval_shown"] = "approval_shown"
     request_id: str
     digest: str
@@ -259,10 +214,14 @@ class ApprovalResolved(EventBase):
 
 
 class ApprovalsSettled(EventBase):
+    """No request is open any more."""
+
     kind: Literal["approvals_settled"] = "approvals_settled"
 
 
 class QuestionAsked(EventBase):
+    """A call asks a person; the session waits in `interrupt`."""
+
     kind: Literal["question_asked"] = "question_asked"
     request_id: str
     call_id: str
@@ -271,6 +230,8 @@ class QuestionAsked(EventBase):
 
 
 class QuestionAnswered(EventBase):
+    """The question is closed; a skipped answer is ""."""
+
     kind: Literal["question_answered"] = "question_answered"
     request_id: str
     outcome: Literal["answered", "skipped", "expired", "cancelled"]
@@ -306,6 +267,8 @@ ToolOutcome = Literal[
 
 
 class ToolReturned(EventBase):
+    """The one result of a call. `duration_ms` is for people, nothing is decided by it."""
+
     kind: Literal["tool_returned"] = "tool_returned"
     call_id: str
     outcome: ToolOutcome
@@ -332,6 +295,8 @@ class TurnContinued(EventBase):
 
 
 class TurnFailed(EventBase):
+    """A completion or a director's choice did not come. `attempt` counts from 1."""
+
     kind: Literal["turn_failed"] = "turn_failed"
     where: Literal["model", "director"]
     error: str
@@ -342,6 +307,8 @@ class TurnFailed(EventBase):
 
 
 class TurnRetried(EventBase):
+    """A person wants the failed turn tried again."""
+
     kind: Literal["turn_retried"] = "turn_retried"
 
 
@@ -359,6 +326,8 @@ class GrantRecorded(EventBase):
 
 
 class GrantRevoked(EventBase):
+    """A standing permission ends."""
+
     kind: Literal["grant_revoked"] = "grant_revoked"
     grant_id: str
     subject: str
@@ -369,6 +338,8 @@ Code = Literal["conflict", "stale", "expired", "invalid", "unauthorised", "busy"
 
 
 class InputRefused(EventBase):
+    """An input changed nothing. `about` is the request, call or grant that it named."""
+
     kind: Literal["input_refused"] = "input_refused"
     code: Code
     input: str
@@ -377,6 +348,8 @@ class InputRefused(EventBase):
 
 
 class SessionTerminated(EventBase):
+    """The end."""
+
     kind: Literal["session_terminated"] = "session_terminated"
     reason: Literal["TERMINATE", "max_rounds", "stopped", "no_speaker", "failed"]
 

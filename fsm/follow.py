@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from . import events as ev
 from .director import candidates
+from .inputs import ToolFacts
 from .session import Call, Session, pair
 from .states import State
 
@@ -78,12 +79,14 @@ def returned(call: Call) -> ev.ToolReturned:
 
 
 def ask(
-    session: Session, call: Call, why: ev.Why, now: int, new_id: Callable[[str], str], **shown: str
+    session: Session, call: Call, why: ev.Why, now: int, new_id: Callable[[str], str], facts: ToolFacts | None = None
 ) -> ev.ApprovalRequested:
     """A request for a person's word on a call."""
     return ev.ApprovalRequested(
         request_id=new_id("r"), call_id=call.id, tool=call.tool, arguments=call.arguments, digest=call.digest,
-        why=why, deadline=deadline(session.limits.approval_seconds, now), **shown,
+        why=why, deadline=deadline(session.limits.approval_seconds, now),
+        description=facts.description if facts else "", risk=facts.risk if facts else "",
+        rule="needs_approval" if why == "gated" else "started_before_a_crash",
     )  # fmt: skip
 
 

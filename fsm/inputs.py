@@ -23,6 +23,8 @@ from .events import (
     ToolOutcome,
     Usage,
 )
+from .values import DEFAULT_LIMITS, NO_USAGE
+
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
@@ -52,7 +54,7 @@ class Start:
     agents: tuple[AgentSpec, ...]
     channels: tuple[Channel, ...] = ()
     entry: str = ""
-    limits: Limits = Limits()
+    limits: Limits = DEFAULT_LIMITS
     code_version: str = ""
     parent: Parent | None = None
     history: tuple[Preloaded, ...] = ()
@@ -208,7 +210,7 @@ class ModelReplied:
     calls: tuple[Proposed, ...] = ()
     reasoning: str = ""
     extras: str = ""
-    usage: Usage = Usage()
+    usage: Usage = NO_USAGE
     model: str = ""
     finish: str = ""
     request: ModelRequest | None = None

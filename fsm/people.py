@@ -14,7 +14,13 @@ from .states import State
 
 NewId = Callable[[str], str]
 Reaction = list[ev.Event] | inp.Refusal
-PAST = {"approved": "approved", "denied": "denied", "expired": "expired", "cancelled": "cancelled", "committed": "settled as done"}  # fmt: skip
+PAST = {
+    "approved": "approved",
+    "denied": "denied",
+    "expired": "expired",
+    "cancelled": "cancelled",
+    "committed": "settled as done",
+}
 
 
 def _start(s: Session, i: inp.Start, _now: int, new_id: NewId) -> Reaction:
@@ -26,13 +32,11 @@ def _start(s: Session, i: inp.Start, _now: int, new_id: NewId) -> Reaction:
         owner=i.owner, agents=i.agents, channels=i.channels, entry=i.entry, limits=i.limits,
         code_version=i.code_version, parent=i.parent,
     )  # fmt: skip
-    events: list[ev.Event] = [begun]
-    for old in i.history:
-        events.append(
-            ev.MessageAdded(
-                message_id=new_id("m"), sender=old.sender, recipient=old.recipient, text=old.text, by="preload"
-            )
-        )
+    old = (
+        ev.MessageAdded(message_id=new_id("m"), sender=m.sender, recipient=m.recipient, text=m.text, by="preload")
+        for m in i.history
+    )
+    events: list[ev.Event] = [begun, *old]
     if i.history:
         seat = next((agent.name for agent in i.agents if not agent.model), i.agents[0].name)
         entry = i.entry or next((agent.name for agent in i.agents if agent.name != seat), seat)
@@ -189,7 +193,9 @@ def _no_request(s: Session, i: inp.Decide) -> inp.Refusal:
         return inp.Refusal(code, f"already {PAST[past.outcome]} by {past.actor} at {past.at}: nothing was changed")
     if s.state is State.TERMINATED:
         return inp.Refusal("terminated", f"session {s.id} has ended: create a new one")
-    return inp.Refusal("invalid", f"no request {i.request_id!r} is open in session {s.id}: open the session to see which")
+    return inp.Refusal(
+        "invalid", f"no request {i.request_id!r} is open in session {s.id}: open the session to see which"
+    )
 
 
 def _wrong(request: ev.ApprovalRequested, i: inp.Decide) -> inp.Refusal | None:
@@ -243,7 +249,7 @@ def _answer(s: Session, i: inp.Answer, _now: int, _new_id: NewId) -> Reaction:
 
 def _show(s: Session, i: inp.Show, _now: int, _new_id: NewId) -> Reaction:
     request = s.request(i.request_id)
-    if request is None or request.digest != i.digest or s.shown >= 100:  # noqa: PLR2004 - a reconnect loop must not fill the log
+    if request is None or request.digest != i.digest or s.shown >= 100:
         return inp.Refusal("stale", "the request is not open")
     return [ev.ApprovalShown(request_id=i.request_id, digest=i.digest, connection=i.connection)]
 

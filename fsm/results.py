@@ -15,6 +15,7 @@ from .states import State
 
 NewId = Callable[[str], str]
 Reaction = list[ev.Event] | inp.Refusal
+LIMIT: tuple[ev.ToolOutcome, str] = ("limit", TOLD["limit"])
 _CONTROL = re.compile(r"\s*(TERMINATE|INTERRUPT)\s*")
 
 
@@ -54,7 +55,7 @@ def _round(s: Session, i: inp.ModelReplied, now: int, new_id: NewId) -> Reaction
     results: list[ev.Event] = []
     gated: list[tuple[ev.CallRecord, inp.Proposed]] = []
     for place, call in enumerate(i.calls):
-        problem = _problem(call, granted, place >= room, i.available)
+        problem = LIMIT if place >= room else _problem(call, granted, i.available)
         record = ev.CallRecord(
             id=new_id("call"), provider_id=call.provider_id, tool=call.tool, arguments=call.arguments,
             parsed=call.parsed, digest=call.digest,
@@ -76,15 +77,16 @@ def _round(s: Session, i: inp.ModelReplied, now: int, new_id: NewId) -> Reaction
 
 
 def _problem(
-    call: inp.Proposed, granted: tuple[str, ...], over: bool, available: tuple[str, ...]
+    call: inp.Proposed, granted: tuple[str, ...], available: tuple[str, ...]
 ) -> tuple[ev.ToolOutcome, str] | None:
-    if over:
-        return "limit", TOLD["limit"]
     if call.facts is None or call.tool not in granted:
         there = ", ".join(available) or "none"
         return "unknown_tool", f"There is no tool {call.tool!r}. There are: {there}."
     if call.problem or call.parsed is None:
-        return "invalid_arguments", f"The arguments were refused, nothing ran: {call.problem or 'no JSON object'}"
+        return (
+            "invalid_arguments",
+            f"The arguments were refused, nothing ran: {call.problem or 'no JSON object'}",
+        )
     return None
 
 
@@ -105,8 +107,7 @@ def _words(
             allowed.append(_allow(record, "grant", grant.grant.grant_id, grant.grant.subject, now, new_id))
         else:
             mine = Call(record.id, record.tool, record.parsed or {}, record.digest, "gated", 0)
-            facts = {"description": call.facts.description, "risk": call.facts.risk, "rule": "needs_approval"}
-            asked.append(ask(s, mine, "gated", now, new_id, **facts))
+            asked.append(ask(s, mine, "gated", now, new_id, call.facts))
     return [*allowed, *asked]
 
 
@@ -158,7 +159,7 @@ def _tools_ready(s: Session, i: inp.ToolsReady, now: int, new_id: NewId) -> Reac
             started.append(returned(replace(call, verdict=verdict)))
             continue
         if again and not facts.idempotent:
-            asked.append(ask(s, call, "outcome_unknown", now, new_id, description=facts.description, risk=facts.risk))
+            asked.append(ask(s, call, "outcome_unknown", now, new_id, facts))
             continue
         started.append(
             ev.ToolStarted(

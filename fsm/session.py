@@ -16,6 +16,7 @@ from .approval import Standing, use
 from .errors import GapInLog, IllegalEvent
 from .states import State
 from .table import NEXT
+from .values import DEFAULT_LIMITS, NO_USAGE
 
 SETTLED_KEPT = 64  # how many past requests can still be answered with "already decided, by whom, when"
 
@@ -78,7 +79,7 @@ class Session:
     owner: str = ""
     agents: dict[str, ev.AgentSpec] = field(default_factory=dict)
     channels: dict[str, ev.Channel] = field(default_factory=dict)
-    limits: ev.Limits = ev.Limits()
+    limits: ev.Limits = DEFAULT_LIMITS
     epoch: int = 0
     speaker: str = ""
     listener: str = ""
@@ -97,7 +98,7 @@ class Session:
     settled: tuple[Settled, ...] = ()
     question: ev.QuestionAsked | None = None
     queue: tuple[ev.MessageQueued, ...] = ()
-    usage: ev.Usage = ev.Usage()
+    usage: ev.Usage = NO_USAGE
     citations: tuple[ev.Citation, ...] = ()
     grants: tuple[Standing, ...] = ()
 
@@ -182,7 +183,7 @@ def _message_added(s: Session, e: ev.MessageAdded) -> Changes:
     changes: Changes = {
         "last": Last(e.sender, e.recipient, e.by, e.control),
         "calls": (), "tool_calls": 0, "over_cap": False, "attempt": 0, "synthetic": False, "citations": (),
-        "speaker": e.recipient, "listener": "" if group else e.sender, "usage": ev.Usage(),
+        "speaker": e.recipient, "listener": "" if group else e.sender, "usage": NO_USAGE,
     }  # fmt: skip
     if e.by == "preload":
         return changes
@@ -241,7 +242,7 @@ def _tools_called(s: Session, e: ev.ToolsCalled) -> Changes:
     over = s.tool_calls >= s.limits.max_tool_calls
     return {
         **_completion(s, e.speaker),
-        "usage": s.usage.plus(e.usage or ev.Usage()),
+        "usage": s.usage.plus(e.usage or NO_USAGE),
         "calls": calls, "tool_calls": s.tool_calls + len(calls), "over_cap": over,
     }  # fmt: skip
 
@@ -293,11 +294,21 @@ def _tool_started(s: Session, e: ev.ToolStarted) -> Changes:
 
 
 def _tool_returned(s: Session, e: ev.ToolReturned) -> Changes:
-    return {"calls": _with(s, e.call_id, status="returned", verdict=e.outcome), "citations": s.citations + e.citations}
+    return {
+        "calls": _with(s, e.call_id, status="returned", verdict=e.outcome),
+        "citations": s.citations + e.citations,
+    }
 
 
 def _turn_interrupted(_: Session, e: ev.TurnInterrupted) -> Changes:
-    return {"speaker": e.node, "listener": e.peer, "calls": (), "synthetic": False, "attempt": 0, "over_cap": False}
+    return {
+        "speaker": e.node,
+        "listener": e.peer,
+        "calls": (),
+        "synthetic": False,
+        "attempt": 0,
+        "over_cap": False,
+    }
 
 
 def _turn_continued(_s: Session, _e: ev.TurnContinued) -> Changes:

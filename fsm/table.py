@@ -108,7 +108,11 @@ def build(rows: Iterable[Arrow], initial: State = INTERRUPT) -> Machine:
     """One machine of the package `transitions` with these rows: no callbacks, no guards, no automatic triggers."""
     arrows = [{"trigger": kind, "source": str(source), "dest": str(target)} for source, kind, target in rows]
     return Machine(
-        model=None, states=[str(state) for state in State], transitions=arrows, initial=str(initial), auto_transitions=False
+        model=None,
+        states=[str(state) for state in State],
+        transitions=arrows,
+        initial=str(initial),
+        auto_transitions=False,
     )
 
 

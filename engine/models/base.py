@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ...fsm.events import Usage
 from ...fsm.history import Message
+from ...fsm.values import NO_USAGE, Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class ToolDefinition:
 
 @dataclass(frozen=True, slots=True)
 class ModelCall:
-    """All that a model is sent. `index` counts this speaker's earlier completions, `attempt` grows with each failure."""
+    """All that a model is sent. `index` counts this speaker's earlier completions, `attempt` its failures."""
 
     system: str
     messages: Sequence[Message]
@@ -63,13 +63,13 @@ class CallMade:
 
 @dataclass(frozen=True, slots=True)
 class ModelReply:
-    """The assembled completion, always last. `extras` is opaque provider detail (JSON text) to be sent back as it is."""
+    """The assembled completion, always last. `extras` is opaque provider detail (JSON text), sent back as it is."""
 
     text: str
     calls: tuple[CallMade, ...] = ()
     reasoning: str = ""
     extras: str = ""
-    usage: Usage = Usage()
+    usage: Usage = NO_USAGE
     model: str = ""
     finish: str = "stop"
 
@@ -80,8 +80,8 @@ Delta = TextDelta | ReasoningDelta | CallDelta
 class ModelError(Exception):
     """A completion that did not come.
 
-    `kind` is one of connection, timeout, rate_limit, authentication, not_found, refused, overloaded, server, incomplete,
-    empty_reply, bad_request, unknown. `code` is the provider's own word for it.
+    `kind` is one of connection, timeout, rate_limit, authentication, not_found, refused, overloaded, server,
+    incomplete, empty_reply, bad_request, unknown. `code` is the provider's own word for it.
     """
 
     def __init__(self, kind: str, message: str, *, retryable: bool = True, code: str = "") -> None:

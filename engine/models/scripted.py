@@ -23,7 +23,7 @@ Step = ModelReply | ModelError | Attempts
 Script = Sequence[Step] | Callable[[ModelCall], Step]
 
 
-def say(text: str, **more: Any) -> ModelReply:  # noqa: ANN401 - fields of ModelReply
+def say(text: str, **more: Any) -> ModelReply:
     """Answer with a text."""
     return ModelReply(text, usage=USAGE, **more)
 

@@ -1,8 +1,8 @@
 """`@tool`: a typed function becomes a tool. Its signature is the JSON Schema that a model is shown.
 
-    @tool(needs_approval=True, risk="deletes a file")
-    def delete_file(path: str) -> str:
-        "Delete one file."
+@tool(needs_approval=True, risk="deletes a file")
+def delete_file(path: str) -> str:
+    "Delete one file."
 """
 
 import inspect
@@ -123,7 +123,7 @@ class Tool:
         return {name: getattr(valid, name) for name in type(valid).model_fields}
 
 
-def _told(error: Any) -> str:  # noqa: ANN401 - pydantic's error dictionary
+def _told(error: Any) -> str:
     where = ".".join(str(part) for part in error["loc"]) or "arguments"
     return f"{where}: {error['msg']}"
 
@@ -134,7 +134,12 @@ def tool(function: Callable[..., Any], /) -> Tool: ...
 
 @overload
 def tool(
-    *, name: str = "", description: str = "", needs_approval: bool = False, idempotent: bool = False, risk: str = ""
+    *,
+    name: str = "",
+    description: str = "",
+    needs_approval: bool = False,
+    idempotent: bool = False,
+    risk: str = "",
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 
 

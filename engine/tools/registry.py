@@ -1,7 +1,7 @@
 """All tools of an engine under one roof, whatever they are made of."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from ...fsm.approval import auto_rule
 from ...fsm.errors import Misuse
@@ -43,7 +43,7 @@ class Registry:
         """The tools of these names that exist, in this order."""
         return [self._tools[name] for name in names if name in self._tools]
 
-    def __iter__(self) -> "Iterable[Tool]":  # type: ignore[override]  # an iterator is what a generator gives
+    def __iter__(self) -> Iterator[Tool]:
         yield from self._tools.values()
 
     def facts(self, tool: Tool) -> ToolFacts:

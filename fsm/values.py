@@ -1,0 +1,126 @@
+"""The parts that events are made of."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, JsonValue
+
+
+class Value(BaseModel):
+    """Base of everything that is stored: frozen, and no field that is not declared."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class AgentSpec(Value):
+    """A node of the conversation. An agent without a model is a seat for a person."""
+
+    name: str
+    role: str = ""
+    model: str = ""
+    tools: tuple[str, ...] = ()
+    interrupt: Literal["always", "never"] = "never"
+
+
+class Channel(Value):
+    """A group: `director` names the model that picks the next speaker ("" picks at random)."""
+
+    name: str
+    members: tuple[str, ...]
+    role: str = ""
+    director: str = ""
+    max_rounds: int = 10
+
+
+class Limits(Value):
+    """Caps of a session.
+
+    `max_rounds` counts the messages of a pair since a person last spoke (that message included, preloaded history
+    not); `max_tool_calls` counts the calls of a turn; times are seconds, None never runs out.
+    """
+
+    max_rounds: int = 100
+    max_tool_calls: int = 10
+    approval_seconds: float | None = 120.0
+    question_seconds: float | None = 120.0
+    queue: int = 100
+    busy: Literal["queue", "refuse", "interrupt"] = "queue"
+    on_error: Literal["wait", "terminate"] = "wait"
+
+
+class Parent(Value):
+    """Where a fork left its parent."""
+
+    session: str
+    seq: int
+    hash: str
+
+
+class Usage(Value):
+    """Tokens of one or more completions."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    completions: int = 0
+
+    def plus(self, other: "Usage") -> "Usage":
+        """The sum."""
+        return Usage(
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            completions=self.completions + other.completions,
+        )
+
+
+class Attachment(Value):
+    """A blob that goes with a message; `digest` is the sha256 under which the store keeps the bytes."""
+
+    name: str
+    media_type: str
+    digest: str
+    size: int
+
+
+class Citation(Value):
+    """A source that a tool used."""
+
+    id: str
+    title: str = ""
+    url: str = ""
+    excerpt: str = ""
+
+
+class ModelRequest(Value):
+    """What a model was sent, as digests into the log's blobs and a window of seqs of the history."""
+
+    system: str
+    tools: tuple[str, ...] = ()
+    history: tuple[int, int] = (0, 0)
+    context: str = ""
+
+
+class Question(Value):
+    """One question to a person; with `choices` the answer should be one of them."""
+
+    text: str
+    choices: tuple[str, ...] = ()
+
+
+class CallRecord(Value):
+    """A tool call as the model made it: `arguments` is the raw text, `parsed` what it means (None: no JSON object).
+
+    A `gated` call runs only when a row allows it. `questions` are for a person: such a call runs nothing.
+    """
+
+    id: str
+    provider_id: str = ""
+    tool: str
+    arguments: str
+    parsed: dict[str, JsonValue] | None = None
+    digest: str = ""
+    gated: bool = True
+    idempotent: bool = False
+    questions: tuple[Question, ...] = ()
+
+
+NO_USAGE = Usage()
+DEFAULT_LIMITS = Limits()
