@@ -1,0 +1,82 @@
+"""The commands of `turnlog` under one roof, and how their errors are told: what was wrong, then the next step."""
+
+import io
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated, cast
+
+import typer
+
+from .. import __version__
+from . import sessions
+from .text import plain
+
+PROGRAM = "turnlog"
+# The base of every complaint about arguments; typer gives only this subclass of it a public name.
+_Usage = cast("type[Exception]", typer.BadParameter.__base__)
+
+app = typer.Typer(
+    name=PROGRAM,
+    help="LLM agent conversations as a state machine over an append-only log. Start with `turnlog demo`.",
+    invoke_without_command=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+@app.callback()
+def turnlog(
+    context: typer.Context, *, version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False
+) -> None:
+    """What comes before a command."""
+    if version:
+        print(f"{PROGRAM} {__version__}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+        raise typer.Exit(2)
+
+
+app.command("sessions")(sessions.sessions)
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run one command; the answer is the exit code. An error is one or two lines on stderr, never a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        code = app(args=list(argv), prog_name=PROGRAM, standalone_mode=False)
+    except _Usage as error:
+        return _wrong(error)
+    except (KeyboardInterrupt, typer.Abort):
+        return 130
+    except BrokenPipeError:
+        # Whoever read us has seen enough; nothing more is to be flushed at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        return _failed(f"{error}; check the path and its rights")
+    except Exception as error:
+        # Imported here, since it takes the whole machine with it and `turnlog --help` needs none of that.
+        from ..fsm.errors import Error
+
+        if not isinstance(error, Error):
+            raise
+        return _failed(str(error))
+    return code if isinstance(code, int) else 0
+
+
+def _failed(text: str) -> int:
+    print(f"{PROGRAM}: {plain(text)}", file=sys.stderr)
+    return 1
+
+
+def _wrong(error: BaseException) -> int:
+    told = getattr(error, "format_message", lambda: str(error))()
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else PROGRAM
+    print(f"{PROGRAM}: {plain(told).rstrip('.')}\nSee `{command} --help`.", file=sys.stderr)
+    return 2

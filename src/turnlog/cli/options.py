@@ -1,0 +1,28 @@
+"""Options that several commands share."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from ..store import LogReader
+
+DEFAULT_DB = Path("turnlog.db")
+
+Db = Annotated[Path, typer.Option("--db", envvar="TURNLOG_DB", help="The log, an SQLite file.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@contextmanager
+def reading(db: Path) -> "Iterator[LogReader]":
+    """The log, read-only: it works while a server owns the file."""
+    from ..store import LogReader
+
+    reader = LogReader(db)
+    try:
+        yield reader
+    finally:
+        reader.close()

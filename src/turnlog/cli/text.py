@@ -1,0 +1,72 @@
+r"""Text of a log on a terminal. Nothing that a model, a tool or a person wrote reaches it raw.
+
+Whatever is not seen, or moves what is seen, is written as `\u{...}` with its code point in hexadecimal: control
+characters and escape codes, direction marks, zero-width and filler characters, spaces other than the common one. A run
+of many spaces, which would push a line's end out of sight, is written as `\u{20*N}`. A backslash that would make plain
+text look like one of these is written as `\u{5c}`.
+"""
+
+import json
+import re
+import time
+import unicodedata
+from collections.abc import Sequence
+from typing import Any
+
+# Unicode calls these letters, symbols or marks, but they are drawn as nothing or as a gap.
+_BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
+_SELECTORS = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef\u180b-\u180d\u180f]")
+_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"})
+_SPACES = re.compile(" {5,}")
+_PLAIN = re.compile(r"[ -~]*")
+
+
+def visible(text: str) -> str:
+    """One line in which everything can be seen."""
+    if _PLAIN.fullmatch(text) and "     " not in text and "\\u{" not in text:
+        return text
+    escaped = "".join(_one(char, text[at + 1 : at + 3]) for at, char in enumerate(text))
+    return _SPACES.sub(lambda run: f"\\u{{20*{len(run[0])}}}", escaped)
+
+
+def plain(text: str) -> str:
+    """The same for a text of several lines: line ends stay."""
+    return "\n".join(visible(line) for line in text.split("\n"))
+
+
+def _one(char: str, after: str) -> str:
+    if char == " ":
+        return char
+    hidden = unicodedata.category(char) in _HIDDEN or char in _BLANK or _SELECTORS.match(char)
+    return f"\\u{{{ord(char):x}}}" if hidden or (char == "\\" and after == "u{") else char
+
+
+def arguments(value: Any) -> str:
+    """Arguments of a call as JSON on one line, in the order of their keys, in characters that can be seen."""
+    return visible(json.dumps(value, ensure_ascii=False, sort_keys=True))
+
+
+def moment(at: int) -> str:
+    """Milliseconds since 1970 as a time of day in UTC, to the millisecond."""
+    seconds, rest = divmod(at, 1000)
+    try:
+        return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{rest:03}Z"
+    except (ValueError, OverflowError, OSError):
+        return f"{at} ms"
+
+
+def short(text: str, limit: int = 200) -> str:
+    """The beginning of a text on one line; what is left out is counted."""
+    return visible(text) if len(text) <= limit else f"{visible(text[:limit])}... [{len(text) - limit} more characters]"
+
+
+def to_json(value: Any) -> str:
+    """JSON of ASCII characters only, so that no terminal can be moved by it."""
+    return json.dumps(value, indent=2)
+
+
+def table(rows: Sequence[tuple[str, ...]], heads: tuple[str, ...]) -> list[str]:
+    """Columns as wide as their widest cell, two spaces between them."""
+    cells = [heads, *rows]
+    widths = [max(len(row[at]) for row in cells) for at in range(len(heads))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
