@@ -1,72 +1,87 @@
-"""What tests put in the place of time, random ids and chance."""
+"""Stand-ins for what a test must rule itself: time, ids and random numbers."""
 
 import heapq
 import itertools
 from collections.abc import Callable
 
-NOON = 1_700_000_000_000  # some moment, in milliseconds since 1970 UTC
+# 2030-01-01 00:00 UTC in milliseconds: a time that no real clock shows while these tests run.
+START = 1_893_456_000_000
 
 
 class FakeTimer:
-    """An armed callback."""
+    """A callback that waits for its time."""
 
     def __init__(self, callback: Callable[[], None]) -> None:
-        self.callback: Callable[[], None] | None = callback
+        self.callback = callback
+        self.cancelled = False
 
     def cancel(self) -> None:
-        self.callback = None
+        """Never fire."""
+        self.cancelled = True
 
 
 class FakeClock:
-    """A clock that moves only when it is told to: `advance` both times, `step` the wall clock alone."""
+    """A clock that moves when it is told to. `now()` is in milliseconds since 1970 UTC, `monotonic()` in seconds."""
 
-    def __init__(self, now: int = NOON) -> None:
-        self._now = now
-        self._monotonic = 1000.0
-        self._timers: list[tuple[float, int, FakeTimer]] = []
+    def __init__(self, now: int = START) -> None:
+        self._wall = now
+        self._elapsed = 0.0
         self._order = itertools.count()
+        self._timers: list[tuple[float, int, FakeTimer]] = []
 
     def now(self) -> int:
-        return self._now
+        """Wall time."""
+        return self._wall
 
     def monotonic(self) -> float:
-        return self._monotonic
+        """Seconds since the clock was made."""
+        return self._elapsed
 
     def call_at(self, when: float, callback: Callable[[], None]) -> FakeTimer:
+        """Arm a timer; `advance` fires it, never this call."""
         timer = FakeTimer(callback)
         heapq.heappush(self._timers, (when, next(self._order), timer))
         return timer
 
+    @property
+    def armed(self) -> list[float]:
+        """When the waiting timers fire, in order."""
+        return sorted(when for when, _, timer in self._timers if not timer.cancelled)
+
     def advance(self, seconds: float) -> None:
-        """Let time pass and run, in order, what was armed for it."""
-        end = self._monotonic + seconds
+        """Let time pass on both clocks; timers fire in order, at their times, in the caller's thread."""
+        end = self._elapsed + seconds
         while self._timers and self._timers[0][0] <= end:
             when, _, timer = heapq.heappop(self._timers)
-            self._pass(max(when, self._monotonic))
-            if timer.callback is not None:
+            if not timer.cancelled:
+                self._move(max(when, self._elapsed))
                 timer.callback()
-        self._pass(end)
+        self._move(end)
 
-    def step(self, seconds: float) -> None:
-        """Somebody sets the wall clock; no time passes."""
-        self._now += round(seconds * 1000)
+    def jump(self, seconds: float) -> None:
+        """Set the wall clock forward or back, as an administrator does. No timer fires by that."""
+        self._wall += round(seconds * 1000)
 
-    @property
-    def armed(self) -> int:
-        """How many timers would still fire."""
-        return sum(timer.callback is not None for _, _, timer in self._timers)
-
-    def _pass(self, to: float) -> None:
-        self._now += round((to - self._monotonic) * 1000)
-        self._monotonic = to
+    def _move(self, to: float) -> None:
+        self._wall += round(to * 1000) - round(self._elapsed * 1000)
+        self._elapsed = to
 
 
-class CountingIds:
-    """Ids that count up for each prefix: m_1, m_2, r_1, ..."""
+class Ids:
+    """Ids that count: `r1`, `r2`, `m3`. Keep one for all engines of a test, so that none comes twice."""
 
     def __init__(self) -> None:
-        self._counts: dict[str, int] = {}
+        self._count = itertools.count(1)
 
     def __call__(self, prefix: str) -> str:
-        self._counts[prefix] = self._counts.get(prefix, 0) + 1
-        return f"{prefix}_{self._counts[prefix]}"
+        return f"{prefix}{next(self._count)}"
+
+
+class Seeds:
+    """Random numbers that are no surprise: 0, 1, 2, ..."""
+
+    def __init__(self) -> None:
+        self._count = itertools.count()
+
+    def __call__(self) -> int:
+        return next(self._count)
