@@ -69,25 +69,23 @@ class History:
             if not in_history(row):
                 continue
             if row.event.kind == "tool_returned":
-                collect(self._tail(), [row])
+                if self._exchanges:
+                    collect([self._exchanges[-1]], [row])
                 continue
             fresh = collect([], [row])
             self._exchanges.extend(fresh)
-            self._size += sum(exchange.size for exchange in fresh)
-        while self.width is not None and len(self._exchanges) > 1 and self._size > 2 * self.width:
+            self._size += fresh[0].size
+        while self.width is not None and self._size > self.width and len(self._exchanges) > 1:
             self._size -= self._exchanges.popleft().size
 
-    def _tail(self) -> list[Exchange]:
-        return [self._exchanges[-1]] if self._exchanges else []
-
     def window(self, limit: int | None) -> list[Exchange]:
-        """The newest whole exchanges of at most `limit` messages."""
-        if limit is None:
+        """The newest whole exchanges of at most `limit` messages; never less than the newest one."""
+        if limit is None or (self.width is not None and limit >= self.width):
             return list(self._exchanges)
         taken: list[Exchange] = []
         for exchange in reversed(self._exchanges):
             limit -= exchange.size
-            if limit < 0:
+            if limit < 0 and taken:
                 break
             taken.append(exchange)
         return taken[::-1]
@@ -106,7 +104,7 @@ def model_call(
         system=spec.role,
         messages=Lazy(lambda: view(exchanges, speaker, listener, members)),
         tools=tuple(tool.definition for tool in tools),
-        index=session.index.get(agent.name, 0),
+        index=session.completions.get(agent.name, 0),
         attempt=attempt,
         settings=agent.settings,
     )

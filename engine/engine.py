@@ -246,7 +246,7 @@ class Engine:
         """See committed rows of any session."""
         self.grants.observe(rows)
 
-    async def lost(self, hub: Hub, error: Error) -> None:
+    def lost(self, hub: Hub, error: Error) -> None:
         """A session cannot go on here: another owner has it, or the log failed (then nothing can)."""
         hub.publish(Trouble(hub.session.id, type(error).__name__, str(error)))
         if self._hubs.get(hub.session.id) is hub:

@@ -1,15 +1,17 @@
 """One live session: one inbox, one writer. Load, decide, append, publish, and make the runner do what is owed."""
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..fsm import inputs as inp
 from ..fsm.decide import decide, pending
 from ..fsm.effects import StartTools
-from ..fsm.errors import CommandReused, Conflict, Error, Fenced, StaleVersion, StorageFull
+from ..fsm.errors import CommandReused, Error, Fenced, StaleVersion, StorageFull
 from ..fsm.events import Row
 from ..fsm.history import UserMessage, view
 from ..fsm.session import Session, replay
@@ -51,6 +53,7 @@ class Item:
 @dataclass(slots=True)
 class _Batch:
     session: Session
+    item: Item
     drafts: list[Draft] = field(default_factory=list)
     refusal: inp.Refusal | None = None
 
@@ -67,10 +70,10 @@ class Hub:
         self._history: History | None = None
         self._inbox: deque[Item] = deque()
         self._held: deque[Item] = deque()
-        self._awake = asyncio.Event()
+        self._busy = True  # until it is open
+        self._loop: asyncio.AbstractEventLoop
         self._listeners: list[Listener] = []
         self._waiting: list[tuple[Callable[[Session], bool], asyncio.Future[Session]]] = []
-        self._task: asyncio.Task[None] | None = None
         self._snapshot_at = 0
 
     # Life -----------------------------------------------------------------------------------------
@@ -81,11 +84,19 @@ class Hub:
         self.epoch = await asyncio.wrap_future(log.lease(name, self.engine.owner))
         self.session = self._load()
         self._snapshot_at = self.session.seq
-        if self.session.started:
-            await self._apply(Item(inp.Resume(self.epoch, self.engine.owner, self.engine.code_version, self._tools())))
-            self.runner.reconcile(pending(self.session))
-        self._task = asyncio.get_running_loop().create_task(self._run(), name=f"turnlog {name}")
-        self.wake()
+        self._loop = asyncio.get_running_loop()
+        if not self.session.started:
+            self._busy = False
+            return
+        # Overdue timers come before anybody's word: nobody has heard of this hub yet.
+        resume = inp.Resume(self.epoch, self.engine.owner, self.engine.code_version, self._tools())
+        done: asyncio.Future[Outcome] = self._loop.create_future()
+        self._inbox.append(Item(resume, done=done))
+        self._busy = False
+        self._pump()
+        await done
+        self.runner.reconcile(pending(self.session))
+        self._pump()
 
     def _load(self) -> Session:
         name = self.session.id
@@ -101,30 +112,26 @@ class Hub:
     async def close(self) -> None:
         """Stop working on the session. Nothing is decided by that: the log says how to go on."""
         self.closed = True
-        ending = self.runner.close()
-        if self._task is not None and self._task is not asyncio.current_task():
-            self._task.cancel()
-            ending.append(self._task)
-        await asyncio.gather(*ending, return_exceptions=True)
         gone = Error(f"session {self.session.id} was closed: open it again")
         for item in (*self._inbox, *self._held):
-            if item.done is not None and not item.done.done():
-                item.done.set_exception(gone)
+            self._answer(item, gone)
         for _, future in self._waiting:
             if not future.done():
                 future.set_exception(gone)
+        await asyncio.gather(*self.runner.close(), return_exceptions=True)
 
     @property
     def idle(self) -> bool:
         """Whether nothing is owed, asked or heard, so that the session may leave memory."""
-        return not (self._inbox or self._held or self._listeners or self._waiting) and not pending(self.session)
+        at_rest = not (self._busy or self._inbox or self._held or self._listeners or self._waiting)
+        return at_rest and not pending(self.session)
 
     # In -------------------------------------------------------------------------------------------
 
     def put(self, given: inp.Input) -> None:
         """Put a result into the inbox."""
         self._inbox.append(Item(given))
-        self._awake.set()
+        self._pump()
 
     async def submit(self, given: inp.Input, command: Command | None = None) -> Outcome:
         """Put a person's command into the inbox and wait until it is durable, or refused.
@@ -136,12 +143,12 @@ class Hub:
             raise Error(f"session {self.session.id} was closed: open it again")
         done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._inbox.append(Item(given, command, done))
-        self._awake.set()
+        self._pump()
         return await done
 
     def wake(self) -> None:
         """Look at the timers now."""
-        self._awake.set()
+        self._pump()
 
     # Out ------------------------------------------------------------------------------------------
 
@@ -186,34 +193,61 @@ class Hub:
 
     # The loop -------------------------------------------------------------------------------------
 
-    async def _run(self) -> None:
-        while not self.closed:
-            await self._awake.wait()
-            self._awake.clear()
-            try:
-                while (item := self._next()) is not None:
-                    await self._apply(item)
-            except Error as error:
-                await self.engine.lost(self, error)
-                return
+    def _pump(self) -> None:
+        """Let inputs in, one at a time, until one has to wait for its commit; `_committed` goes on from there."""
+        while not self._busy and not self.closed and (item := self._next()) is not None:
+            self._apply(item)
 
     def _next(self) -> Item | None:
         if overdue := self.runner.overdue():
             return Item(overdue[0])
         return self._inbox.popleft() if self._inbox else None
 
-    async def _apply(self, item: Item) -> None:
-        """Let one input in, make it durable, then act on it."""
+    def _apply(self, item: Item) -> None:
         if item.command is not None and self._repeated(item):
             return
-        batch = _Batch(self.session)
+        batch = _Batch(self.session, item)
         self._add(batch, item.given)
         if not isinstance(item.given, _ALONE) and (ready := self._ready(batch.session)) is not None:
             self._add(batch, ready)
-        if await self._commit(batch, item):
-            if (ready := self._ready(self.session)) is not None:
-                await self._apply(Item(ready))
-            self.runner.reconcile(pending(self.session))
+        if not batch.drafts:
+            self._answer(item, Outcome(self.session.seq, batch.refusal))
+            return
+        self._busy = True
+        appended = self.engine.log.append(self.session.id, self.session.seq, self.epoch, batch.drafts, item.command)
+        appended.add_done_callback(lambda done: self._call_soon(self._committed, batch, done))
+
+    def _call_soon(self, callback: Callable[..., None], *given: object) -> None:
+        """From the writer's thread into the loop; after the loop has ended there is nobody to tell."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(callback, *given)
+
+    def _committed(self, batch: "_Batch", appended: "Future[tuple[Row, ...]]") -> None:
+        """The append is durable, or it failed: act on it, tell whoever asked, and let the next input in."""
+        self._busy = False
+        error = appended.exception()
+        if error is None:
+            rows = appended.result()
+            self._durable(batch.session, rows)
+            self._answer(batch.item, Outcome(rows[-1].seq, batch.refusal))
+            if not self.closed:
+                if (ready := self._ready(self.session)) is not None:
+                    self._apply(Item(ready))
+                self.runner.reconcile(pending(self.session))
+        elif isinstance(error, StorageFull):
+            self._full(batch.item, error)
+        elif isinstance(error, StaleVersion):
+            self._overtaken(batch.item, error)
+        elif isinstance(error, CommandReused):
+            self._answer(batch.item, error)
+        else:
+            self._lost(batch.item, error)
+        self._pump()
+
+    def _lost(self, item: Item, error: BaseException) -> None:
+        told = error if isinstance(error, Error) else Error(f"{type(error).__name__}: {error}")
+        self._answer(item, told)
+        self.engine.lost(self, told)
 
     def _repeated(self, item: Item) -> bool:
         assert item.command is not None
@@ -238,34 +272,12 @@ class Hub:
 
     def _ready(self, session: Session) -> inp.ToolsReady | None:
         """The word that calls may start now, with what the registry knows of their tools at this moment."""
-        owed = next((effect for effect in pending(session) if isinstance(effect, StartTools)), None)
+        owed = next((e for e in pending(session) if isinstance(e, StartTools)), None) if session.calls else None
         if owed is None:
             return None
         registry = self.engine.registry
         tools = {call_id: registry.get(name) for call_id, name in owed.calls.items()}
         return inp.ToolsReady({call_id: registry.facts(tool) if tool else None for call_id, tool in tools.items()})
-
-    async def _commit(self, batch: _Batch, item: Item) -> bool:
-        if not batch.drafts:
-            self._answer(item, Outcome(self.session.seq, batch.refusal))
-            return False
-        log = self.engine.log
-        try:
-            rows = await asyncio.wrap_future(
-                log.append(self.session.id, self.session.seq, self.epoch, batch.drafts, item.command)
-            )
-        except StorageFull as error:
-            self._full(item, error)
-            return False
-        except (StaleVersion, CommandReused) as error:
-            await self._overtaken(item, error)
-            return False
-        except Error as error:
-            self._answer(item, error)
-            raise
-        self._durable(batch.session, rows)
-        self._answer(item, Outcome(rows[-1].seq, batch.refusal))
-        return True
 
     def _durable(self, session: Session, rows: tuple[Row, ...]) -> None:
         self.session = session
@@ -293,18 +305,16 @@ class Hub:
     def _probe(self) -> None:
         self._inbox.extendleft(reversed(self._held))
         self._held.clear()
-        self._awake.set()
+        self._pump()
 
-    async def _overtaken(self, item: Item, error: Conflict) -> None:
-        """Somebody else wrote: fold their rows, then let the input meet the state that they left."""
+    def _overtaken(self, item: Item, error: StaleVersion) -> None:
+        """Somebody else wrote under our lease: fold their rows and let the input meet the state they left."""
         head = self.engine.log.head(self.session.id)
-        if isinstance(error, CommandReused) or head is None or head.epoch != self.epoch:
-            self._answer(item, error)
-            if not isinstance(error, CommandReused):
-                raise Fenced(str(error))
+        if head is None or head.epoch != self.epoch:
+            self._lost(item, Fenced(f"{error} (a newer owner has the session)"))
             return
         self.session, self._history = self._load(), None
-        await self._apply(item)
+        self._inbox.appendleft(item)
 
     @staticmethod
     def _answer(item: Item, outcome: Outcome | Error) -> None:

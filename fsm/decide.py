@@ -97,7 +97,7 @@ def _next_word(session: Session) -> Effect:
         return ChooseSpeaker(word_key(session), session.speaker, allowed, attempt)
     return CallModel(
         word_key(session), session.speaker, session.listener, attempt,
-        session.index.get(session.speaker, 0), session.tool_calls < session.limits.max_tool_calls,
+        session.completions.get(session.speaker, 0), session.tool_calls < session.limits.max_tool_calls,
     )  # fmt: skip
 
 

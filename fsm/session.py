@@ -5,9 +5,9 @@ costs the same at event 10 and at event 1,000,000.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import JsonValue, TypeAdapter
 
@@ -65,30 +65,32 @@ class Last:
     control: str
 
 
-@dataclass(frozen=True, slots=True)
-class Session:
+_NONE: dict[str, Any] = {}  # shared, and like every part of a session never changed in place
+
+
+class Session(NamedTuple):
     """The fold of a session's events.
 
     `speaker` is the node that speaks next and `listener` whom it answers; while a channel has to choose, `speaker` is
-    the channel. `step` counts completions, `index` counts them per speaker, `attempt` counts failures of the next one.
+    the channel. `step` counts completions, `completions` the same per speaker, `attempt` failures of the next one.
     """
 
     id: str = ""
     seq: int = 0
     state: State = State.INTERRUPT
     owner: str = ""
-    agents: dict[str, ev.AgentSpec] = field(default_factory=dict)
-    channels: dict[str, ev.Channel] = field(default_factory=dict)
+    agents: dict[str, ev.AgentSpec] = _NONE
+    channels: dict[str, ev.Channel] = _NONE
     limits: ev.Limits = DEFAULT_LIMITS
     epoch: int = 0
     speaker: str = ""
     listener: str = ""
     last: Last | None = None
     synthetic: bool = False
-    rounds: dict[str, int] = field(default_factory=dict)
+    rounds: dict[str, int] = _NONE
     turn: int = 0
     step: int = 0
-    index: dict[str, int] = field(default_factory=dict)
+    completions: dict[str, int] = _NONE
     attempt: int = 0
     calls: tuple[Call, ...] = ()
     tool_calls: int = 0
@@ -141,7 +143,7 @@ def evolve(session: Session, event: ev.Event) -> Session:
             f"session {session.id}, seq {session.seq + 1}: {event.kind} cannot happen in state {session.state}; "
             "see the table in fsm/table.py for what can"
         )
-    return replace(session, state=state, seq=session.seq + 1, **_FOLDS[event.kind](session, event))
+    return session._replace(state=state, seq=session.seq + 1, **_FOLDS[event.kind](session, event))
 
 
 def replay(rows: Iterable[ev.Row], start: Session | None = None, to: int | None = None) -> Session:
@@ -157,7 +159,7 @@ def replay(rows: Iterable[ev.Row], start: Session | None = None, to: int | None 
         if row.seq != session.seq + 1:
             raise GapInLog(f"session {row.session}: after seq {session.seq} comes {row.seq}; run `turnlog verify`")
         if not session.id:
-            session = replace(session, id=row.session)
+            session = session._replace(id=row.session)
         session = evolve(session, row.event)
     return session
 
@@ -200,7 +202,8 @@ def _message_added(s: Session, e: ev.MessageAdded) -> Changes:
 
 
 def _completion(s: Session, speaker: str) -> Changes:
-    return {"step": s.step + 1, "index": {**s.index, speaker: s.index.get(speaker, 0) + 1}, "attempt": 0}
+    completions = {**s.completions, speaker: s.completions.get(speaker, 0) + 1}
+    return {"step": s.step + 1, "completions": completions, "attempt": 0}
 
 
 def pair(one: str, other: str) -> str:
