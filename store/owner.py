@@ -9,9 +9,12 @@ import json
 import os
 import socket
 import time
+import weakref
 from pathlib import Path
 
 from ..fsm.errors import DatabaseOwned, StorageError
+
+_held: "weakref.WeakSet[OwnerLock]" = weakref.WeakSet()
 
 
 class OwnerLock:
@@ -34,11 +37,9 @@ class OwnerLock:
             raise DatabaseOwned(
                 f"{database} is owned by {owner}; stop that process, or open the file read-only"
             ) from error
-        # A forked child would share the lock and keep it alive after this process.
-        self._pid = os.getpid()
-        os.register_at_fork(after_in_child=self._forget)
+        _held.add(self)
         note = {
-            "pid": self._pid,
+            "pid": os.getpid(),
             "host": socket.gethostname(),
             "started": time.time_ns() // 1_000_000,
             "hint": hint,
@@ -46,17 +47,17 @@ class OwnerLock:
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, json.dumps(note).encode(), 0)
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
+        """Close the file only; what a forked child does, which would keep the lock alive after its parent."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
 
     def release(self) -> None:
         """Let another process own the file."""
-        if self._file >= 0 and self._pid == os.getpid():
+        if self._file >= 0:
             os.ftruncate(self._file, 0)
-            os.close(self._file)
-            self._file = -1
+            self.forget()
 
 
 def _describe(note: bytes) -> str:
@@ -67,3 +68,11 @@ def _describe(note: bytes) -> str:
         return f"process {who['pid']} on {who['host']}{hint} since {started}"
     except (ValueError, TypeError, KeyError):
         return "another process"
+
+
+def _forget_all() -> None:
+    for lock in list(_held):
+        lock.forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)

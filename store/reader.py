@@ -12,9 +12,9 @@ from ..fsm.states import State
 from .base import Applied, Head
 from .codec import decode, known
 from .pages import Pages
-from .schema import COLUMNS, GRANT_USE
+from .schema import COLUMNS, GRANT_USES
 
-_ROWS = f"SELECT {', '.join(COLUMNS)} FROM events"  # noqa: S608 - our own column names
+_COLUMNS = ", ".join(COLUMNS)
 _PAGE = 500
 # A session whose id was changed to bytes that are no UTF-8 must be listed too; such an id is bound as bytes.
 _ID = "CAST(? AS TEXT)"
@@ -82,10 +82,12 @@ class LogReader(Pages):
 
     def raw(self, session: str, after: int = 0, limit: int = _PAGE) -> list[RawRow]:
         """A page of rows as stored, whatever is wrong with them; seqs are > after, in order."""
-        return self._rows(f"WHERE session = {_ID} AND seq > ? ORDER BY seq LIMIT ?", (_id(session), after, limit))
+        return self._rows(
+            f"FROM events WHERE session = {_ID} AND seq > ? ORDER BY seq LIMIT ?", (_id(session), after, limit)
+        )
 
-    def _rows(self, where: str, args: Sequence[Any]) -> list[RawRow]:
-        return [RawRow._make(row) for row in self.fetch(f"{_ROWS} {where}", args)]
+    def _rows(self, source: str, args: Sequence[Any]) -> list[RawRow]:
+        return [RawRow._make(row) for row in self.fetch(f"SELECT {_COLUMNS} {source}", args)]
 
     def read(self, session: str, after: int = 0, limit: int = _PAGE) -> list[Row]:
         """A page of rows with seq > after.
@@ -184,7 +186,9 @@ class LogReader(Pages):
         found = [
             row
             for kind in kinds
-            for row in self._rows(f"WHERE kind = '{kind}'{scope} ORDER BY session, seq LIMIT ?", (*args, limit))
+            for row in self._rows(
+                f"FROM events WHERE kind = '{kind}'{scope} ORDER BY session, seq LIMIT ?", (*args, limit)
+            )
         ]
         return [decode_row(row) for row in sorted(found, key=_place)[:limit]]
 
@@ -194,9 +198,10 @@ class LogReader(Pages):
         When one of these rows cannot be read, it may be a revocation or the last allowed use of any grant. Then
         no grant is given out (people are asked instead), and a warning names the row.
         """
+        granted = [f"events WHERE kind = '{kind}'" for kind in ("grant_recorded", "grant_revoked")]
         raw: list[RawRow] = []
-        for kind in ("kind = 'grant_recorded'", "kind = 'grant_revoked'", GRANT_USE):
-            page = f"WHERE {kind} AND (session, seq) > (?, ?) ORDER BY session, seq LIMIT {_PAGE}"
+        for source in (*granted, GRANT_USES):
+            page = f"FROM {source} AND (session, seq) > (?, ?) ORDER BY session, seq LIMIT {_PAGE}"
             place = ("", 0)
             while rows := self._rows(page, place):
                 raw += rows
@@ -215,7 +220,7 @@ class LogReader(Pages):
 
     def last(self, session: str) -> RawRow:
         """The last row of a session that has rows, as stored."""
-        return self._rows(f"WHERE session = {_ID} ORDER BY seq DESC LIMIT 1", (_id(session),))[0]
+        return self._rows(f"FROM events WHERE session = {_ID} ORDER BY seq DESC LIMIT 1", (_id(session),))[0]
 
     def blob_digests(self, after: str = "") -> Iterator[str]:
         """The digest of every blob, in order."""

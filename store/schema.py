@@ -40,10 +40,12 @@ def _field(name: str) -> str:
 
 
 # A damaged body counts as a use of a grant, so that the reader sees that one may be missing.
-GRANT_USE = (
+_GRANT_USE = (
     "kind = 'approval_resolved' AND body IS NOT NULL AND "
     "CASE WHEN json_valid(body) THEN json_extract(body, '$.via') = 'grant' ELSE 1 END"
 )
+# Named, because SQLite would rather take `events_kind` and look into every approval.
+GRANT_USES = f"events INDEXED BY events_grant_use WHERE {_GRANT_USE}"
 
 
 @MIGRATIONS(name="001_log")
@@ -62,7 +64,7 @@ def _log(db: Database) -> None:
         f"""CREATE UNIQUE INDEX events_start ON events (session, {_field("call_id")}, {_field("attempt")})
             WHERE kind = 'tool_started'""",
         f"CREATE INDEX events_kind ON events (kind, session, seq) WHERE {listed}",
-        f"CREATE INDEX events_grant_use ON events (session, seq) WHERE {GRANT_USE}",
+        f"CREATE INDEX events_grant_use ON events (session, seq) WHERE {_GRANT_USE}",
         """CREATE TABLE leases (
             session TEXT PRIMARY KEY, owner TEXT NOT NULL, epoch INTEGER NOT NULL
         ) STRICT, WITHOUT ROWID""",
