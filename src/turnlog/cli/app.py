@@ -9,7 +9,7 @@ from typing import Annotated, cast
 import typer
 
 from .. import __version__
-from . import sessions
+from . import audit, replay, sessions, verify
 from .text import plain
 
 PROGRAM = "turnlog"
@@ -40,6 +40,9 @@ def turnlog(
 
 
 app.command("sessions")(sessions.sessions)
+app.command("replay")(replay.replay)
+app.command("audit")(audit.audit)
+app.command("verify")(verify.verify)
 
 
 def run(argv: Sequence[str]) -> int:

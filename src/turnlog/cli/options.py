@@ -26,3 +26,16 @@ def reading(db: Path) -> "Iterator[LogReader]":
         yield reader
     finally:
         reader.close()
+
+
+def existing(reader: "LogReader", session: str) -> str:
+    """The id, if such a session is there.
+
+    Raises:
+        UnknownSession: it is not.
+    """
+    from ..fsm.errors import UnknownSession
+
+    if not reader.raw(session, -(2**63), 1):
+        raise UnknownSession(f"no session has the id {session!r}: `turnlog sessions --db {reader.path}` lists them")
+    return session

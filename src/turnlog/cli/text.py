@@ -41,9 +41,10 @@ def _one(char: str, after: str) -> str:
     return f"\\u{{{ord(char):x}}}" if hidden or (char == "\\" and after == "u{") else char
 
 
-def arguments(value: Any) -> str:
-    """Arguments of a call as JSON on one line, in the order of their keys, in characters that can be seen."""
-    return visible(json.dumps(value, ensure_ascii=False, sort_keys=True))
+def arguments(value: Any, limit: int = 0) -> str:
+    """Arguments of a call as JSON on one line, keys in order, all to be seen; whole ones with a limit of 0."""
+    text = json.dumps(value, ensure_ascii=False, sort_keys=True)
+    return short(text, limit or len(text))
 
 
 def moment(at: int) -> str:

@@ -1,0 +1,128 @@
+"""`turnlog audit`: who allowed what, through which layer, with which arguments, and what came of it."""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .options import DEFAULT_DB, AsJson, Db, existing, reading
+from .text import arguments, moment, short, to_json, visible
+
+if TYPE_CHECKING:
+    from ..store import LogReader
+    from ..store.audit import Audit, Entry, Try
+    from ..store.reader import Unreadable
+
+_DIGITS = 12  # of a digest on a line; --json has all 64
+
+
+def audit(
+    session: Annotated[str, typer.Argument(help="One session; every one when left out.")] = "",
+    *,
+    db: Db = DEFAULT_DB,
+    as_json: AsJson = False,
+    every: Annotated[bool, typer.Option("--all", help="Also calls of tools that need no approval.")] = False,
+) -> None:
+    """Tell of every request for approval: who or what resolved it, when, why, what ran and how it ended."""
+    unreadable = []
+    parts: list[dict[str, Any]] = []
+    with reading(db) as reader:
+        granted = _granted(reader)
+        for name in [existing(reader, session)] if session else reader.session_ids():
+            fold, lost = _read(reader, name)
+            unreadable += lost
+            entries = [entry for entry in fold.entries if every or entry.via != "free"]
+            if as_json:
+                parts.append(_as_json(name, entries, fold, lost, granted))
+            else:
+                for line in _lines(name, entries, fold, granted):
+                    print(line)
+    if as_json:
+        print(to_json(parts))
+        return
+    for row in unreadable:
+        print(f"not readable: {visible(row.why)}")
+
+
+def _read(reader: "LogReader", name: str) -> "tuple[Audit, list[Unreadable]]":
+    from ..store.audit import audit_session
+
+    return audit_session(reader, name)
+
+
+def _granted(reader: "LogReader") -> dict[str, str]:
+    """Who recorded each grant."""
+    return {row.event.grant_id: row.actor for row in reader.grants() if row.event.kind == "grant_recorded"}
+
+
+def _as_json(
+    name: str, entries: "list[Entry]", fold: "Audit", lost: "list[Unreadable]", granted: dict[str, str]
+) -> dict[str, Any]:
+    requests = [
+        {**asdict(entry), "ran_digest": entry.ran_digest, "granted_by": granted.get(entry.rule, "")}
+        for entry in entries
+    ]
+    return {
+        "session": name,
+        "requests": requests,
+        "strays": [asdict(one) for one in fold.strays],
+        "unreadable": [asdict(one) for one in lost],
+    }
+
+
+def _lines(name: str, entries: "list[Entry]", fold: "Audit", granted: dict[str, str]) -> Iterator[str]:
+    for entry in entries:
+        yield _line(entry, granted)
+    for one in fold.strays:
+        yield f"{moment(one.at)}  {visible(name)}  {visible(one.about)}  {_try(one)}"
+
+
+def _line(entry: "Entry", granted: dict[str, str]) -> str:
+    parts = [
+        moment(entry.asked_at),
+        visible(entry.session),
+        visible(entry.request_id) or "(not asked)",
+        f"{visible(entry.tool)} {_arguments(entry.arguments)} {_digest(entry.digest)}",
+    ]
+    if entry.why != "gated":
+        parts.append(f"asked because: {entry.why}")
+    parts += [_resolution(entry, granted), _ran(entry)]
+    parts += [_try(one) for one in entry.tries]
+    return "  ".join(part for part in parts if part)
+
+
+def _resolution(entry: "Entry", granted: dict[str, str]) -> str:
+    if entry.outcome == "open":
+        until = f" until {moment(entry.deadline)}" if entry.deadline is not None else ""
+        return f"open{until}"
+    if entry.via == "free":
+        return "needs no approval"
+    told = f"{entry.outcome} via {entry.via} by {visible(entry.actor)} at {moment(entry.resolved_at)}"
+    if entry.via != "person" and entry.rule:
+        giver = f", given by {visible(granted[entry.rule])}" if entry.rule in granted else ""
+        told += f" (rule {visible(entry.rule)}{giver})"
+    if entry.reason:
+        told += f' because "{short(entry.reason)}"'
+    if entry.edited is not None:
+        told += f"  edited to {_arguments(entry.edited)} {_digest(entry.approved_digest)}"
+    return told
+
+
+def _ran(entry: "Entry") -> str:
+    if not entry.runs:
+        return f"did not run{f': {entry.result}' if entry.result else ''}"
+    starts = ", ".join(f"at {moment(run.at)} with {_digest(run.digest)}" for run in entry.runs)
+    return f"ran {starts}: {entry.result or 'not returned'}"
+
+
+def _try(one: "Try") -> str:
+    return f'refused at {moment(one.at)} to {visible(one.actor)} ({one.code}): "{short(one.why)}"'
+
+
+def _arguments(value: Any) -> str:
+    return arguments(value, 1000)
+
+
+def _digest(value: str) -> str:
+    return f"[{value[:_DIGITS]}]"

@@ -1,0 +1,51 @@
+"""`turnlog verify`: proof that a log is what was written."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .options import DEFAULT_DB, AsJson, Db, reading
+from .text import to_json, visible
+
+
+def verify(
+    *,
+    db: Db = DEFAULT_DB,
+    as_json: AsJson = False,
+    heads: Annotated[Path | None, typer.Option("--heads", help="Heads kept earlier: finds a cut tail.")] = None,
+    keep: Annotated[Path | None, typer.Option("--keep", help="Write the heads here when all is well.")] = None,
+) -> None:
+    """Check every row, hash and blob. Exit code 1 when something is wrong; the first bad row of a session is named."""
+    from ..store import heads as read_heads
+    from ..store import verify as check
+
+    kept = _kept(heads) if heads is not None else None
+    with reading(db) as reader:
+        report = check(reader, kept)
+        if report.ok and keep is not None:
+            keep.write_text(to_json(read_heads(reader)) + "\n", encoding="ascii")
+    if as_json:
+        problems = [asdict(one) for one in report.problems]
+        print(to_json({"ok": report.ok, "sessions": report.sessions, "rows": report.rows, "problems": problems}))
+    else:
+        for one in report.problems:
+            where = f"session {visible(one.session)} seq {one.seq}: " if one.session else ""
+            print(f"{where}{visible(one.what)}")
+        said = "nothing was changed" if report.ok else f"{len(report.problems)} problems; restore a backup"
+        against = "" if kept is None else f", {len(kept)} kept heads"
+        print(f"{report.sessions} sessions, {report.rows} rows, {report.blobs} blobs{against}: {said}")
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+def _kept(path: Path) -> dict[str, tuple[int, str]]:
+    from ..fsm.errors import Misuse
+
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return {str(session): (int(seq), str(digest)) for session, (seq, digest) in found.items()}
+    except (ValueError, TypeError, AttributeError) as error:
+        raise Misuse(f"{path} holds no heads ({error}): make it with `turnlog verify --keep {path}`") from error
