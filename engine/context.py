@@ -2,12 +2,12 @@
 
 import json
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
+from functools import lru_cache
 from hashlib import sha256
-from typing import overload
 
 from ..fsm.events import ModelRequest, Row
-from ..fsm.history import Exchange, Message, collect, in_history, view
+from ..fsm.history import Exchange, Message, collect, extend, in_history, shown, view
 from ..fsm.session import Session
 from ..store.base import EventLog
 from .agents import Agent
@@ -17,30 +17,37 @@ from .tools.registry import Registry
 PAGE = 500
 
 
-class Lazy(Sequence[Message]):
-    """Messages that are built when somebody looks at them."""
+class Side:
+    """The newest messages of a pair as one of the two sees them, kept as the history grows.
 
-    def __init__(self, build: Callable[[], list[Message]]) -> None:
-        self._build: Callable[[], list[Message]] | None = build
-        self._messages: list[Message] = []
+    A unit is what may only leave the window as a whole: messages that are joined, or a call with its results.
+    """
 
-    def _all(self) -> list[Message]:
-        if self._build is not None:
-            self._messages, self._build = self._build(), None
-        return self._messages
+    def __init__(self, speaker: str, listener: str, limit: int | None) -> None:
+        self.speaker, self.limit = speaker, limit
+        self.pair = {speaker, listener}
+        self.messages: list[Message] = []
+        self._units: deque[tuple[int, int]] = deque()
 
-    @overload
-    def __getitem__(self, at: int) -> Message: ...
-    @overload
-    def __getitem__(self, at: slice) -> list[Message]: ...
-    def __getitem__(self, at: int | slice) -> Message | list[Message]:
-        return self._all()[at]
+    @property
+    def first(self) -> int:
+        """The seq that the window begins with, 0 for an empty one."""
+        return self._units[0][0] if self._units else 0
 
-    def __len__(self) -> int:
-        return len(self._all())
-
-    def __iter__(self) -> Iterator[Message]:
-        return iter(self._all())
+    def add(self, exchange: Exchange) -> None:
+        """Take in an exchange that is complete."""
+        if {exchange.speaker, exchange.listener} != self.pair:
+            return
+        before = len(self.messages)
+        joined = extend(self.messages, shown(exchange, self.speaker))
+        added = len(self.messages) - before
+        if joined:
+            first, size = self._units.pop()
+            self._units.append((first, size + added))
+        elif added:
+            self._units.append((exchange.first, added))
+        while self.limit is not None and len(self.messages) > self.limit and len(self._units) > 1:
+            del self.messages[: self._units.popleft()[1]]
 
 
 class History:
@@ -48,8 +55,9 @@ class History:
 
     def __init__(self, width: int | None) -> None:
         self.width = width
-        self._exchanges: deque[Exchange] = deque()
+        self.exchanges: deque[Exchange] = deque()
         self._size = 0
+        self._sides: dict[tuple[str, str, int | None], Side] = {}
 
     def load(self, log: EventLog, session: str, head: int) -> None:
         """Read backwards, page by page, until the window is full."""
@@ -69,49 +77,54 @@ class History:
             if not in_history(row):
                 continue
             if row.event.kind == "tool_returned":
-                if self._exchanges:
-                    collect([self._exchanges[-1]], [row])
-                continue
-            fresh = collect([], [row])
-            self._exchanges.extend(fresh)
-            self._size += fresh[0].size
-        while self.width is not None and self._size > self.width and len(self._exchanges) > 1:
-            self._size -= self._exchanges.popleft().size
+                collect([self.exchanges[-1]] if self.exchanges else [], [row])
+            else:
+                self.exchanges += (fresh := collect([], [row]))
+                self._size += fresh[0].size
+            if self.exchanges and (newest := self.exchanges[-1]).complete:
+                for side in self._sides.values():
+                    side.add(newest)
+        while self.width is not None and self._size > self.width and len(self.exchanges) > 1:
+            self._size -= self.exchanges.popleft().size
 
-    def window(self, limit: int | None) -> list[Exchange]:
-        """The newest whole exchanges of at most `limit` messages; never less than the newest one."""
-        if limit is None or (self.width is not None and limit >= self.width):
-            return list(self._exchanges)
-        taken: list[Exchange] = []
-        for exchange in reversed(self._exchanges):
-            limit -= exchange.size
-            if limit < 0 and taken:
-                break
-            taken.append(exchange)
-        return taken[::-1]
+    def side(self, speaker: str, listener: str, limit: int | None) -> Side:
+        """What `speaker` sees of its conversation with `listener`."""
+        key = (speaker, listener, limit)
+        if key not in self._sides:
+            self._sides[key] = Side(speaker, listener, limit)
+            for exchange in self.exchanges:
+                if exchange.complete:
+                    self._sides[key].add(exchange)
+        return self._sides[key]
 
 
 def model_call(
     session: Session, history: History, agent: Agent, registry: Registry, *, offer_tools: bool, attempt: int
 ) -> tuple[ModelCall, ModelRequest]:
     """What `agent` is sent next, and the record of it for the log."""
-    exchanges = history.window(agent.window)
     spec = session.agents[agent.name]
     tools = registry.named(spec.tools) if offer_tools else []
     group = session.channels.get(session.listener)
-    speaker, listener, members = agent.name, session.listener, group.members if group else ()
+    if group is not None:
+        messages = view(history.exchanges, agent.name, group.name, group.members)
+        first = history.exchanges[0].first if history.exchanges else 0
+    else:
+        side = history.side(agent.name, session.listener, agent.window)
+        messages, first = side.messages.copy(), side.first
     call = ModelCall(
         system=spec.role,
-        messages=Lazy(lambda: view(exchanges, speaker, listener, members)),
+        messages=messages,
         tools=tuple(tool.definition for tool in tools),
         index=session.completions.get(agent.name, 0),
         attempt=attempt,
         settings=agent.settings,
     )
-    span = (exchanges[0].first, session.seq) if exchanges else (0, 0)
-    return call, ModelRequest(
-        system=text_digest(spec.role), tools=tuple(tool.definition_digest for tool in tools), history=span
+    record = ModelRequest(
+        system=text_digest(spec.role),
+        tools=tuple(tool.definition_digest for tool in tools),
+        history=(first, session.seq if first else 0),
     )
+    return call, record
 
 
 def rebuild(log: EventLog, session: Session, row: Row) -> ModelCall:
@@ -149,6 +162,7 @@ def _definition(data: bytes) -> ToolDefinition:
     return ToolDefinition(shown["name"], shown["description"], shown["parameters"])
 
 
+@lru_cache(maxsize=256)
 def text_digest(text: str) -> str:
     """The sha256 of a text."""
     return sha256(text.encode()).hexdigest()

@@ -186,7 +186,7 @@ class Hub:
         """What a director is asked."""
         group = self.session.channels[channel]
         roles = "\n".join(f"{name}: {self.session.agents[name].role}" for name in group.members)
-        transcript = view(self.history().window(None), "", channel, group.members)
+        transcript = view(self.history().exchanges, "", channel, group.members)
         ask = f"{group.role}\nThe members are:\n{roles}\nAnswer with one name only: who speaks next?"
         choice = UserMessage(f"Who of {', '.join(candidates)} speaks next? Answer with one name only.")
         return ModelCall(ask.strip(), [*transcript, choice], index=self.session.step, attempt=attempt)

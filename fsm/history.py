@@ -136,16 +136,44 @@ def view(exchanges: Iterable[Exchange], speaker: str, listener: str, members: Se
         return _group(exchanges, speaker, listener)
     messages: list[Message] = []
     for exchange in exchanges:
-        if {exchange.speaker, exchange.listener} != {speaker, listener} or not exchange.complete:
-            continue
-        if isinstance(exchange.said, ToolsCalled):
-            if exchange.speaker == speaker:
-                messages += _calls(exchange.said, exchange.results)
-        elif exchange.speaker == speaker:
-            _say(messages, exchange.said)
-        elif exchange.said.text.strip() or exchange.said.attachments:
-            _hear(messages, exchange.said.text, exchange.said.attachments)
+        if {exchange.speaker, exchange.listener} == {speaker, listener}:
+            extend(messages, shown(exchange, speaker))
     return messages
+
+
+def shown(exchange: Exchange, speaker: str) -> list[Message]:
+    """One exchange from a speaker's side; nothing while a result is missing, and of somebody else's calls."""
+    said = exchange.said
+    if isinstance(said, ToolsCalled):
+        return _calls(said, exchange.results) if exchange.speaker == speaker and exchange.complete else []
+    if exchange.speaker == speaker:
+        return (
+            []
+            if said.control or not said.text.strip()
+            else [AssistantMessage(said.text, (), said.reasoning, said.extras)]
+        )
+    return [UserMessage(said.text, said.attachments)] if said.text.strip() or said.attachments else []
+
+
+def extend(messages: list[Message], more: list[Message]) -> bool:
+    """Add messages in place; a first one of the same side as the last is joined with it, and then the answer is True."""
+    joined = _joined(messages[-1], more[0]) if messages and more else None
+    if joined is None:
+        messages += more
+        return False
+    messages[-1] = joined
+    messages += more[1:]
+    return True
+
+
+def _joined(last: Message, more: Message) -> Message | None:
+    if isinstance(last, UserMessage) and isinstance(more, UserMessage):
+        text = "\n\n".join(part for part in (last.text, more.text) if part.strip())
+        return UserMessage(text, last.attachments + more.attachments)
+    if isinstance(last, AssistantMessage) and isinstance(more, AssistantMessage) and not last.calls:
+        text = "\n\n".join(part for part in (last.text, more.text) if part.strip())
+        return AssistantMessage(text, more.calls, more.reasoning, more.extras)
+    return None
 
 
 def _group(exchanges: Iterable[Exchange], speaker: str, channel: str) -> list[Message]:
@@ -164,26 +192,6 @@ def _group(exchanges: Iterable[Exchange], speaker: str, channel: str) -> list[Me
             lines.append(f"{exchange.speaker}: {exchange.said.text}")
             attachments += exchange.said.attachments
     return [UserMessage("\n\n".join(lines), attachments), *tail]
-
-
-def _say(messages: list[Message], said: MessageAdded) -> None:
-    if said.control or not said.text.strip():
-        return
-    if messages and isinstance(messages[-1], AssistantMessage) and not messages[-1].calls:
-        said_before = messages.pop()
-        assert isinstance(said_before, AssistantMessage)
-        messages.append(AssistantMessage(f"{said_before.text}\n\n{said.text}", (), said.reasoning, said.extras))
-    else:
-        messages.append(AssistantMessage(said.text, (), said.reasoning, said.extras))
-
-
-def _hear(messages: list[Message], text: str, attachments: tuple[Attachment, ...]) -> None:
-    if messages and isinstance(messages[-1], UserMessage):
-        before = messages.pop()
-        assert isinstance(before, UserMessage)
-        text = f"{before.text}\n\n{text}" if text.strip() else before.text
-        attachments = before.attachments + attachments
-    messages.append(UserMessage(text, attachments))
 
 
 def _calls(said: ToolsCalled, results: dict[str, ToolReturned]) -> list[Message]:
