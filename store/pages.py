@@ -14,7 +14,7 @@ from typing import Any
 from sqlite_utils import Database
 
 from ..fsm.errors import StorageError
-from .driver import CANTOPEN, code_of, sqlite3, translate
+from .driver import CANTOPEN, READONLY, code_of, sqlite3, translate
 from .schema import MIGRATIONS, check
 
 # Seconds to wait while SQLite recovers a file; other than that readers never wait.
@@ -50,7 +50,7 @@ class Pages:
         except sqlite3.Error as error:
             # In a folder that cannot be written there is no place for the shared memory of a write-ahead log.
             # Without such a log the file holds everything, and nobody can be writing it there.
-            if code_of(error) != CANTOPEN or self._wal().exists():
+            if code_of(error) not in (CANTOPEN, READONLY) or self._wal().exists():
                 raise
             return self._connect("immutable=1")
 

@@ -1,6 +1,7 @@
 """The embedded log: one SQLite file, one writer thread, one read-only connection."""
 
 import contextlib
+import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from hashlib import sha256
@@ -188,6 +189,9 @@ class SQLiteLog:
 
 def _open(path: Path, busy_seconds: float) -> Database:
     """The writing connection, with its schema brought up to date."""
+    # SQLite would open it read-only without a word, and the first append would find out.
+    if path.exists() and not os.access(path, os.W_OK):
+        raise StorageError(f"cannot write {path}: give write permission on the file, or open the log read-only")
     try:
         # check_same_thread: opened here, so that errors reach the caller, then used by the writer's thread.
         conn = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False)

@@ -193,14 +193,14 @@ class Writer:
 
     def _after_failure(self, batch: list[Job[Any]], error: Exception) -> list[Any]:
         self._roll_back()
-        if not fatal(error) and code_of(error) not in _PER_BATCH:
+        if self._failure is None and not fatal(error) and code_of(error) not in _PER_BATCH:
             self.stats.redone += 1
             try:
                 return self._attempt(batch, one_by_one=True)
             except Exception as second:  # noqa: BLE001 - as above
                 self._roll_back()
                 error = second
-        answer = translate(error, self._path, "cannot append to")
+        answer = self._failure or translate(error, self._path, "cannot append to")
         if isinstance(answer, StorageFailed):
             self._failure = answer
         return [answer] * len(batch)

@@ -1,6 +1,8 @@
 """What an append promises, seen through the log."""
 
+from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -103,7 +105,8 @@ def test_a_newer_lease_fences_the_older_owner(log: SQLiteLog) -> None:
 
 def test_a_lease_taken_in_the_same_batch_fences_what_is_queued_behind_it(log: SQLiteLog) -> None:
     first = log.lease("s", "one").result()
-    queued = [log.append("s", 0, first, [started()]), log.lease("s", "two"), log.append("s", 1, first, [message()])]
+    queued: list[Future[Any]] = [log.append("s", 0, first, [started()]), log.lease("s", "two")]
+    queued.append(log.append("s", 1, first, [message()]))
     assert [type(future.exception()) for future in queued] == [type(None), type(None), Fenced]
 
 
