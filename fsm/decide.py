@@ -6,7 +6,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from pydantic import ValidationError
+
 from . import inputs as inp
+from .canonical import clean
 from .director import candidates
 from .effects import CallModel, ChooseSpeaker, Effect, RunTool, StartTools, WaitUntil
 from .events import Event, InputRefused
@@ -49,7 +52,10 @@ def decide(session: Session, given: inp.Input, now: int, new_id: NewId) -> Decis
         now: milliseconds since 1970 UTC.
         new_id: makes an id that was never used, from a prefix.
     """
-    reaction = REACT[type(given)](session, given, now, new_id)
+    try:
+        reaction = REACT[type(given)](session, given, now, new_id)
+    except ValidationError as error:
+        reaction = _unfit(session, given, now, new_id, _misfit(error))
     if isinstance(reaction, inp.Refusal):
         return _refused(session, given, reaction)
     events = list(reaction)
@@ -66,12 +72,33 @@ def decide(session: Session, given: inp.Input, now: int, new_id: NewId) -> Decis
     return Decision(tuple(events), tuple(by), tuple(states), session)
 
 
+def _misfit(error: ValidationError) -> str:
+    """What did not fit, without the value: it may be anything."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    where = ".".join(str(part) for part in first["loc"]) or error.title
+    return f"{where}: {first['msg']}"
+
+
+def _unfit(session: Session, given: inp.Input, now: int, new_id: NewId, why: str) -> Reaction:
+    """A command without a stored form is refused; a result without one is a failed result, since an effect must end."""
+    match given:
+        case inp.ToolFinished(key=key, call_id=call_id, actor=actor):
+            given = inp.ToolFinished(key, call_id, "error", f"The result could not be kept: {why}", actor=actor)
+        case inp.ModelReplied(key=key, actor=actor):
+            given = inp.ModelFailed(key, "unfit_reply", why, actor=actor)
+        case inp.SpeakerChosen(key=key, seed=seed, actor=actor):
+            given = inp.SpeakerChosen(key, "", seed, actor)
+        case _:
+            return inp.Refusal("invalid", why)
+    return REACT[type(given)](session, given, now, new_id)
+
+
 def _refused(session: Session, given: inp.Input, refusal: inp.Refusal) -> Decision:
     if isinstance(given, _UNRECORDED) or not session.started:
         return Decision((), (), (), session, refusal)
     about = getattr(given, "request_id", "") or getattr(given, "call_id", "") or getattr(given, "grant_id", "")
     kind = type(given).__name__.lower()
-    event = InputRefused(code=refusal.code, input=kind, why=refusal.why, about=about)
+    event = InputRefused(code=refusal.code, input=kind, why=clean(refusal.why), about=clean(about))
     return Decision((event,), (given.actor,), (session.state,), evolve(session, event), refusal)
 
 

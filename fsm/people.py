@@ -7,7 +7,6 @@ from . import events as ev
 from . import inputs as inp
 from .approval import Standing, find_grant, is_person
 from .canonical import digest
-from .errors import Misuse
 from .follow import over, said
 from .session import Session
 from .states import State
@@ -73,8 +72,8 @@ def _say(s: Session, i: inp.Say, now: int, new_id: NewId) -> Reaction:
     resting = s.state in (State.INTERRUPT, State.ERROR) and s.question is None
     mine = s.speaker if resting and s.state is State.INTERRUPT else s.seat()
     sender = i.sender or mine
-    peer = s.listener if sender == s.speaker else s.speaker if s.speaker != sender else ""
-    recipient = i.recipient or (peer if peer and peer != sender else s.listener)
+    group = next((name for name in (s.speaker, s.listener) if name in s.channels), "")
+    recipient = i.recipient or group or (s.listener if sender == s.speaker else s.speaker)
     for name in (sender, recipient):
         if name not in s.agents and name not in s.channels:
             known = ", ".join([*s.agents, *s.channels])
@@ -85,6 +84,8 @@ def _say(s: Session, i: inp.Say, now: int, new_id: NewId) -> Reaction:
         message_id=i.message_id or new_id("m"), sender=sender, recipient=recipient, text=i.text,
         attachments=i.attachments,
     )  # fmt: skip
+    if any(one.message_id == queued.message_id for one in s.queue):
+        return inp.Refusal("conflict", f"message {queued.message_id!r} waits already: choose another id")
     if resting:
         return [*(said(one) for one in s.queue), said(queued)]
     if s.limits.busy == "refuse":
@@ -181,7 +182,7 @@ def _decide(s: Session, i: inp.Decide, now: int, new_id: NewId) -> Reaction:
         return [resolved]
     grant = ev.GrantRecorded.model_validate({
         "grant_id": new_id("g"), "subject": s.owner, "tool": request.tool, "scope": i.remember,
-        "match": request.digest if i.exact else "",
+        "match": resolved.digest if i.exact else "",
     })  # fmt: skip
     return [resolved, grant, *_covered(s, request, grant, i.actor, now)]
 
@@ -273,7 +274,7 @@ def _revoke(s: Session, i: inp.Revoke, _now: int, _new_id: NewId) -> Reaction:
 
 def _refuse(s: Session, i: inp.Refuse, _now: int, _new_id: NewId) -> Reaction:
     if not s.started:
-        raise Misuse(f"there is no session {s.id!r} to refuse in")
+        return inp.Refusal("invalid", f"there is no session {s.id!r} to refuse in")
     return [i.refusal]
 
 

@@ -155,20 +155,24 @@ def _tools_ready(s: Session, i: inp.ToolsReady, now: int, new_id: NewId) -> Reac
             continue
         facts = i.facts[call.id]
         if facts is None:
-            verdict = "outcome_unknown" if again else "unknown_tool"
+            verdict = "outcome_unknown" if call.attempt else "unknown_tool"
             started.append(returned(replace(call, verdict=verdict)))
             continue
         if again and not facts.idempotent:
             asked.append(ask(s, call, "outcome_unknown", now, new_id, facts))
             continue
+        if facts.gated and not facts.auto and call.permit == "free":  # it needed no word when the model called it
+            asked.append(ask(s, call, "gated", now, new_id, facts))
+            continue
         started.append(
             ev.ToolStarted(
                 call_id=call.id, tool=call.tool, attempt=call.attempt + 1, key=f"{s.id}:{call.id}",
-                digest=call.digest, permit=call.permit, definition=facts.definition, idempotent=facts.idempotent,
+                digest=call.digest, permit=call.permit, definition=facts.definition,
+                idempotent=call.idempotent and facts.idempotent,
             )
         )  # fmt: skip
-    events = [*started, *asked]
-    return events or inp.Refusal("stale", "no call waits to be started")
+    # What must be asked is decided first; the others start when the round is.
+    return asked or started or inp.Refusal("stale", "no call waits to be started")
 
 
 def _tool_finished(s: Session, i: inp.ToolFinished, _now: int, _new_id: NewId) -> Reaction:

@@ -72,7 +72,8 @@ class Session(NamedTuple):
     """The fold of a session's events.
 
     `speaker` is the node that speaks next and `listener` whom it answers; while a channel has to choose, `speaker` is
-    the channel. `step` counts completions, `completions` the same per speaker, `attempt` failures of the next one.
+    the channel. `step` counts completions and continues, `completions` is per speaker, `attempt` counts
+    failures of the next one.
     """
 
     id: str = ""
@@ -123,8 +124,9 @@ class Session(NamedTuple):
         return next((one for one in self.requests if one.request_id == request_id), None)
 
     def seat(self) -> str:
-        """The node that a person sits at: the first one without a model."""
-        return next((name for name, agent in self.agents.items() if not agent.model), "USER")
+        """The node that a person sits at: the first one without a model, else the first one."""
+        names = [*(name for name, agent in self.agents.items() if not agent.model), *self.agents, "USER"]
+        return names[0]
 
 
 Changes = dict[str, Any]
@@ -189,16 +191,24 @@ def _message_added(s: Session, e: ev.MessageAdded) -> Changes:
     }  # fmt: skip
     if e.by == "preload":
         return changes
-    counter = e.recipient if group else pair(e.sender, e.recipient)
-    before = 0 if person else s.rounds.get(counter, 0)
-    counts = group is None or (not person and e.sender in group.members)
-    changes["rounds"] = {**s.rounds, counter: before + counts}
+    changes["rounds"] = {**s.rounds, **_rounds(s, e, group)}
     if person:
         changes["turn"] = s.turn + 1
         changes["queue"] = tuple(one for one in s.queue if one.message_id != e.message_id)
     else:
         changes |= _completion(s, e.sender)
     return changes
+
+
+def _rounds(s: Session, e: ev.MessageAdded, group: ev.Channel | None) -> dict[str, int]:
+    """What the counters become. A member's message to its group counts for the group and for the member."""
+    mine = pair(e.sender, e.recipient)
+    if group is None:
+        return {mine: 1 if e.by == "person" else s.rounds.get(mine, 0) + 1}
+    if e.by == "person":
+        return dict.fromkeys([e.recipient, *(pair(name, e.recipient) for name in group.members)], 0)
+    counters = (e.recipient, mine) if e.sender in group.members else ()
+    return {counter: s.rounds.get(counter, 0) + 1 for counter in counters}
 
 
 def _completion(s: Session, speaker: str) -> Changes:
@@ -310,12 +320,13 @@ def _turn_interrupted(_: Session, e: ev.TurnInterrupted) -> Changes:
         "calls": (),
         "synthetic": False,
         "attempt": 0,
+        "tool_calls": 0,
         "over_cap": False,
     }
 
 
-def _turn_continued(_s: Session, _e: ev.TurnContinued) -> Changes:
-    return {"synthetic": True}
+def _turn_continued(s: Session, _e: ev.TurnContinued) -> Changes:
+    return {"synthetic": True, "step": s.step + 1}  # so that no key of before the interruption is owed again
 
 
 def _turn_failed(_: Session, e: ev.TurnFailed) -> Changes:

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 
 class Value(BaseModel):
@@ -40,8 +40,8 @@ class Limits(Value):
 
     max_rounds: int = 100
     max_tool_calls: int = 10
-    approval_seconds: float | None = 120.0
-    question_seconds: float | None = 120.0
+    approval_seconds: float | None = Field(default=120.0, ge=0, allow_inf_nan=False)
+    question_seconds: float | None = Field(default=120.0, ge=0, allow_inf_nan=False)
     queue: int = 100
     busy: Literal["queue", "refuse", "interrupt"] = "queue"
     on_error: Literal["wait", "terminate"] = "wait"
