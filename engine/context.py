@@ -3,9 +3,8 @@
 import json
 from collections import deque
 from collections.abc import Sequence
-from functools import lru_cache
-from hashlib import sha256
 
+from ..fsm.canonical import text_digest
 from ..fsm.events import ModelRequest, Row
 from ..fsm.history import Exchange, Message, collect, extend, in_history, shown, view
 from ..fsm.session import Session
@@ -36,7 +35,7 @@ class Side:
 
     def add(self, exchange: Exchange) -> None:
         """Take in an exchange that is complete."""
-        if {exchange.speaker, exchange.listener} != self.pair:
+        if exchange.speaker not in self.pair or exchange.listener not in self.pair:
             return
         before = len(self.messages)
         joined = extend(self.messages, shown(exchange, self.speaker))
@@ -76,12 +75,13 @@ class History:
         for row in rows:
             if not in_history(row):
                 continue
-            if row.event.kind == "tool_returned":
-                collect([self.exchanges[-1]] if self.exchanges else [], [row])
-            else:
-                self.exchanges += (fresh := collect([], [row]))
-                self._size += fresh[0].size
-            if self.exchanges and (newest := self.exchanges[-1]).complete:
+            begins = row.event.kind != "tool_returned"
+            self.exchanges += collect([] if begins or not self.exchanges else [self.exchanges.pop()], [row])
+            if not self.exchanges:
+                continue
+            newest = self.exchanges[-1]
+            self._size += newest.size if begins else 0
+            if newest.complete:
                 for side in self._sides.values():
                     side.add(newest)
         while self.width is not None and self._size > self.width and len(self.exchanges) > 1:
@@ -160,9 +160,3 @@ def rebuild(log: EventLog, session: Session, row: Row) -> ModelCall:
 def _definition(data: bytes) -> ToolDefinition:
     shown = json.loads(data)
     return ToolDefinition(shown["name"], shown["description"], shown["parameters"])
-
-
-@lru_cache(maxsize=256)
-def text_digest(text: str) -> str:
-    """The sha256 of a text."""
-    return sha256(text.encode()).hexdigest()

@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 from pydantic import JsonValue
 
-from ..fsm.canonical import clean, clean_json, digest
+from ..fsm.canonical import canonical, clean, clean_json, text_digest
 from ..fsm.events import Question
 from ..fsm.history import provider_name
 from ..fsm.inputs import Edited, Proposed
@@ -42,18 +42,19 @@ def propose(calls: Iterable[CallMade], names: Iterable[str], registry: Registry)
 
 def _propose(call: CallMade, tool: Tool | None, registry: Registry) -> Proposed:
     parsed, problem = parse(call.arguments)
-    if tool is not None and parsed is not None:
-        problem = tool.problem(parsed)
-    try:
-        mark = digest(parsed) if parsed is not None else ""
-    except ValueError as error:
-        parsed, problem, mark = None, str(error), ""
+    text = ""
+    if parsed is not None:
+        try:
+            text = canonical(parsed)
+            problem = tool.problem(text) if tool is not None else ""
+        except ValueError as error:  # a number too large for any reader
+            parsed, problem = None, str(error)
     return Proposed(
         tool=clean(tool.name if tool else call.name),
         arguments=clean(call.arguments),
         provider_id=clean(call.provider_id),
         parsed=parsed,
-        digest=mark,
+        digest="" if parsed is None else text_digest(text),
         problem=problem,
         facts=registry.facts(tool) if tool else None,
         questions=_questions(parsed) if tool and tool.asks and parsed and not problem else (),
@@ -71,4 +72,7 @@ def edit(arguments: Any, tool: Tool | None) -> Edited:
     arguments = clean_json(arguments)
     if tool is None:
         return Edited(arguments, "the tool is not there any more")
-    return Edited(arguments, tool.problem(arguments))
+    try:
+        return Edited(arguments, tool.problem(canonical(arguments)))
+    except ValueError as error:
+        return Edited({}, f"no JSON object: {error}")

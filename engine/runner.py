@@ -1,19 +1,21 @@
 """Performs the effects of one session as tasks: starts what is owed, cancels what is owed no more."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..fsm import inputs as inp
-from ..fsm.canonical import clean, digest
+from ..fsm.canonical import canonical, clean, text_digest
 from ..fsm.effects import CallModel, ChooseSpeaker, Effect, RunTool, WaitUntil
-from ..fsm.errors import CorruptLog
+from ..fsm.errors import CorruptLog, StorageError, StorageFailed
 from ..fsm.events import ApprovalResolved, Attachment, ToolsCalled, Usage
 from .context import model_call
 from .models.base import CallDelta, ModelError, ModelReply, ReasoningDelta, TextDelta
-from .notices import Piece
+from .notices import Piece, Trouble
 from .proposals import propose
 from .tools.function import Tool, ToolContext
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 CONTENT_LIMIT = 65_536  # characters of a tool result that are kept in a row; the rest goes into a blob
 CONTENT_SHOWN = 16_384
+PROBE_SECONDS = 1.0  # between two tries while the storage has no room
 
 
 class Runner:
@@ -78,12 +81,22 @@ class Runner:
     def _arm(self, effect: WaitUntil) -> None:
         clock = self._hub.engine.clock
         when = clock.monotonic() + max(0, effect.at - clock.now()) / 1000
-        self._due[effect.key] = (when, inp.TimerFired(effect.request_id))
-        self._timers[effect.key] = clock.call_at(when, self._hub.wake)
+        self._set(effect.key, when, inp.TimerFired(effect.request_id))
+
+    def _set(self, key: str, when: float, fired: inp.TimerFired) -> None:
+        self._due[key] = (when, fired)
+        self._timers[key] = self._hub.engine.clock.call_at(when, self._hub.wake)
 
     def _disarm(self, key: str) -> None:
         del self._due[key]
         self._timers.pop(key).cancel()
+
+    def postpone(self, request_id: str, seconds: float) -> None:
+        """A deadline that could not be written down comes again in a moment."""
+        for key, (_, fired) in list(self._due.items()):
+            if fired.request_id == request_id:
+                self._disarm(key)
+                self._set(key, self._hub.engine.clock.monotonic() + seconds, fired)
 
     def _cancel(self, key: str) -> None:
         task = self._tasks.pop(key)
@@ -109,11 +122,11 @@ class Runner:
             raise
         except ModelError as error:
             failed = inp.ModelFailed(
-                key, error.kind, clean(error.message), retryable=error.retryable, code=clean(error.code)
+                key, error.kind, clean(str(error.message)), retryable=error.retryable, code=clean(str(error.code or ""))
             )
             self._deliver(key, failed)
-        except Exception as error:  # noqa: BLE001 - whatever a model raises must end as a row
-            self._deliver(key, inp.ModelFailed(key, "unknown", clean(f"{type(error).__name__}: {error}")))
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a model raises must end as a row
+            self._deliver(key, inp.ModelFailed(key, "unknown", clean(told(error))))
 
     async def _call_model(self, effect: CallModel) -> None:
         hub, engine = self._hub, self._hub.engine
@@ -140,7 +153,7 @@ class Runner:
                 key=effect.key, message_id=message_id, text=clean(reply.text),
                 calls=propose(reply.calls, names, engine.registry), reasoning=clean(reply.reasoning),
                 extras=clean(reply.extras), usage=_counted(reply.usage), model=reply.model or agent.model.name,
-                finish=reply.finish, request=record, grants=engine.grants.of(hub.session.owner), available=names,
+                finish=reply.finish, request=record, available=names,
                 actor=f"agent:{effect.speaker}",
             ),
         )  # fmt: skip
@@ -168,8 +181,6 @@ class Runner:
         message_id: str,
         offsets: dict[tuple[str, int], int],
     ) -> None:
-        if not self._hub.heard:
-            return
         kind, text, index, name = "text", "", 0, ""
         match delta:
             case TextDelta():
@@ -180,7 +191,8 @@ class Runner:
                 kind, text, index, name = "call", delta.arguments, delta.index, delta.name
         at = offsets.get((kind, index), 0)
         offsets[kind, index] = at + len(text)
-        self._hub.publish(Piece(self._hub.session.id, message_id, kind, at, text, index, name))
+        if self._hub.heard:
+            self._hub.publish(Piece(self._hub.session.id, message_id, kind, at, text, index, name))
 
     async def _choose(self, effect: ChooseSpeaker) -> None:
         engine = self._hub.engine
@@ -205,8 +217,8 @@ class Runner:
             if effect.key not in self._tasks:
                 raise
             outcome, content = "error", "CancelledError: the tool cancelled itself"
-        except Exception as error:  # noqa: BLE001 - a tool may raise anything; the model is told and the session lives
-            outcome, content = "error", f"{type(error).__name__}: {error}"
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a tool may raise anything; the model is told
+            outcome, content = "error", told(error)
         self._contexts.pop(effect.key, None)
         content, attached = await self._bounded(clean(content))
         finished = inp.ToolFinished(
@@ -216,7 +228,7 @@ class Runner:
         )  # fmt: skip
         self._deliver(effect.key, replace(finished, actor=f"tool:{effect.tool}"))
 
-    def _allowed(self, effect: RunTool) -> tuple[Tool, dict[str, Any]]:
+    def _allowed(self, effect: RunTool) -> tuple[Tool, str]:
         """Read the allowed arguments back from the log and check them against the digest that was allowed."""
         tool = self._hub.engine.registry.get(effect.tool)
         if tool is None:
@@ -228,36 +240,37 @@ class Runner:
             stored = next((record.parsed for record in event.calls if record.id == effect.call_id), None)
         elif isinstance(event, ApprovalResolved) and event.call_id == effect.call_id:
             stored = event.arguments
-        if stored is None or digest(stored) != effect.digest:
+        text = canonical(stored)
+        if stored is None or text_digest(text) != effect.digest:
             raise CorruptLog("the arguments in the log are not those that were allowed; nothing ran")
-        return tool, stored
+        return tool, text
 
     async def _perform(
-        self, tool: Tool, arguments: dict[str, Any], context: ToolContext, effect: RunTool
+        self, tool: Tool, arguments: str, context: ToolContext, effect: RunTool
     ) -> tuple[str, str]:
         values = tool.values(arguments)
         if tool.context_parameter:
             values[tool.context_parameter] = context
         if not tool.blocking:
             return "ok", as_text(await tool.function(**values))
-        engine = self._hub.engine
-        future = asyncio.get_running_loop().run_in_executor(engine.threads, lambda: tool.function(**values))
+        work = self._hub.engine.threads.submit(tool.function, **values)
         try:
-            return "ok", as_text(await asyncio.shield(future))
+            return "ok", as_text(await asyncio.shield(asyncio.wrap_future(work)))
         except asyncio.CancelledError:
-            future.add_done_callback(lambda done: self._late(effect, done))
+            if not work.cancel():  # one that waits for a free thread never begins; one that runs cannot be cancelled
+                loop = asyncio.get_running_loop()
+                work.add_done_callback(lambda done: _call(loop, self._late, effect, done))
             raise
 
-    def _late(self, effect: RunTool, done: "asyncio.Future[Any]") -> None:
-        """A thread cannot be cancelled. What it still brought is kept as a refused input, never as a result."""
-        if done.cancelled() or self._hub.closed:
+    def _late(self, effect: RunTool, done: "Future[Any]") -> None:
+        """What a thread still brought after it was called off is kept as a refused input, never as a result."""
+        if self._hub.closed:
             return
         failed = done.exception()
-        word = "error" if failed is not None else "ok"
-        content = f"{type(failed).__name__}: {failed}" if failed is not None else as_text(done.result())
+        content = told(failed) if failed is not None else as_text(done.result())
         self._hub.put(
             inp.ToolFinished(
-                effect.key, effect.call_id, "error" if word == "error" else "ok", clean(content)[:CONTENT_SHOWN],
+                effect.key, effect.call_id, "ok" if failed is None else "error", clean(content)[:CONTENT_SHOWN],
                 actor=f"tool:{effect.tool}",
             )
         )  # fmt: skip
@@ -266,10 +279,24 @@ class Runner:
         if len(content) <= CONTENT_LIMIT:
             return content, ()
         data = content.encode()
-        mark = await self._hub.engine.keep(data)
+        mark = await self._kept(data)
         whole = Attachment(name="result.txt", media_type="text/plain", digest=mark, size=len(data))
         cut = f"{content[:CONTENT_SHOWN]}\n[cut: {len(content)} characters in all, kept as blob {mark}]"
         return cut, (whole,)
+
+    async def _kept(self, data: bytes) -> str:
+        """Keep the result of a tool that has run: while there is no room, wait for it."""
+        engine = self._hub.engine
+        while True:
+            try:
+                return await engine.keep(data)
+            except StorageFailed:
+                raise
+            except StorageError as error:
+                self._hub.publish(Trouble(self._hub.session.id, "storage_full", str(error)))
+            probe = asyncio.Event()
+            engine.clock.call_at(engine.clock.monotonic() + PROBE_SECONDS, probe.set)
+            await probe.wait()
 
     def _noter(self, effect: RunTool) -> Callable[[str], None]:
         hub, loop = self._hub, asyncio.get_running_loop()
@@ -290,6 +317,20 @@ async def _quiet(deltas: Any) -> Any:
 
 def _counted(usage: Usage) -> Usage:
     return usage if usage.completions else usage.plus(Usage(completions=1))
+
+
+def _call(loop: asyncio.AbstractEventLoop, callback: Callable[..., None], *given: object) -> None:
+    """From a thread into the loop; after the loop has ended there is nobody to tell."""
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(callback, *given)
+
+
+def told(error: BaseException) -> str:
+    """An exception in words, even one that cannot say what it is."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # noqa: BLE001 - its __str__ is anybody's code
+        return type(error).__name__
 
 
 def as_text(value: Any) -> str:

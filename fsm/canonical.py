@@ -10,6 +10,7 @@ import re
 from hashlib import sha256
 from typing import Any
 
+_WRITE = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -20,14 +21,19 @@ def canonical(value: Any) -> str:
         ValueError: the value holds NaN, an infinity or something that is not JSON.
     """
     try:
-        return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return _WRITE(value)
     except (TypeError, RecursionError) as error:
         raise ValueError(str(error)) from error
 
 
 def digest(value: Any) -> str:
     """`sha256` of the canonical text, as 64 hexadecimal digits."""
-    return sha256(canonical(value).encode()).hexdigest()
+    return text_digest(canonical(value))
+
+
+def text_digest(text: str) -> str:
+    """`sha256` of a text, as 64 hexadecimal digits."""
+    return sha256(text.encode()).hexdigest()
 
 
 def clean(text: str) -> str:

@@ -6,16 +6,15 @@ def delete_file(path: str) -> str:
 """
 
 import inspect
-import json
 import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, get_type_hints, overload
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from ...fsm.canonical import canonical, clean, digest
+from ...fsm.canonical import canonical, clean, text_digest
 from ...fsm.errors import Misuse
 from ...fsm.events import Attachment, Citation
 from ...fsm.history import provider_name
@@ -96,30 +95,28 @@ class Tool:
     @cached_property
     def definition_digest(self) -> str:
         """The sha256 of the definition."""
-        return digest(json.loads(self.definition_text))
+        return text_digest(self.definition_text)
 
     @property
     def blocking(self) -> bool:
         """Whether the function must run in a thread."""
         return not inspect.iscoroutinefunction(self.function)
 
-    def problem(self, arguments: dict[str, JsonValue]) -> str:
-        """What does not fit the schema, in words for a model; "" when the arguments fit."""
+    def problem(self, text: str) -> str:
+        """What does not fit the schema, in words for a model; "" when the arguments (a JSON text) fit."""
         try:
-            self.arguments.model_validate_json(canonical(arguments), strict=True)
+            self.arguments.model_validate_json(text, strict=True)
         except ValidationError as error:
             return "; ".join(_told(one) for one in error.errors(include_url=False, include_context=False))
-        except ValueError as error:
-            return str(error)
         return ""
 
-    def values(self, arguments: dict[str, JsonValue]) -> dict[str, Any]:
-        """The validated Python values, by parameter.
+    def values(self, text: str) -> dict[str, Any]:
+        """The validated Python values of arguments (a JSON text), by parameter.
 
         Raises:
             pydantic.ValidationError: they do not fit.
         """
-        valid = self.arguments.model_validate_json(canonical(arguments), strict=True)
+        valid = self.arguments.model_validate_json(text, strict=True)
         return {name: getattr(valid, name) for name in type(valid).model_fields}
 
 
