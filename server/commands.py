@@ -1,0 +1,297 @@
+"""What each command does. A handler answers its frame exactly once; whatever it raises becomes an error frame."""
+
+import json
+from collections.abc import Awaitable, Callable
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+from ..engine.conversation import Conversation
+from ..engine.proposals import edit
+from ..fsm import inputs as inp
+from ..fsm.approval import Standing
+from ..fsm.canonical import clean
+from ..fsm.errors import (
+    CommandReused,
+    CorruptLog,
+    Error,
+    Fenced,
+    Misuse,
+    StorageError,
+    StorageFull,
+    UnknownSession,
+)
+from ..fsm.events import InputRefused, SessionStarted
+from . import frames as fr
+from .room import Room, body_of
+from .view import View
+
+if TYPE_CHECKING:
+    from .connection import Connection
+
+PART = 65_536  # characters of one part of a large body
+SCAN = 1000  # sessions that one list command looks at
+TRIES = 20  # refused tries of one connection that become rows; more only fill the log
+CODES: tuple[tuple[type[Error], str], ...] = (
+    (UnknownSession, "unknown_session"),
+    (CommandReused, "conflict"),
+    (StorageFull, "storage_full"),
+    (StorageError, "storage_failed"),
+    (Fenced, "fenced"),
+    (CorruptLog, "corrupt"),
+    (Misuse, "invalid"),
+)
+
+
+class Denied(Exception):
+    """A command that is not carried out. `session` and `seq` only when the principal may see the session."""
+
+    def __init__(self, code: str, message: str, session: str | None = None, seq: int | None = None) -> None:
+        super().__init__(message)
+        self.code, self.message, self.session, self.seq = code, message, session, seq
+
+
+def code_of(error: Error) -> str:
+    """The code of an error frame."""
+    return next((code for kind, code in CODES if isinstance(error, kind)), "unavailable")
+
+
+def unknown(session: str) -> Denied:
+    """What is said of a session that does not exist, and of one that the principal may not see."""
+    return Denied("unknown_session", f"no session has the id {session!r}: `list` tells those there are")
+
+
+async def handle(connection: "Connection", frame: fr.ClientCommand) -> None:
+    """Carry a command out.
+
+    Raises:
+        Denied, Error: nothing was changed.
+    """
+    await HANDLERS[type(frame)](connection, frame)
+
+
+def _visible(connection: "Connection", session: str, frame: fr.ClientCommand) -> None:
+    """Refuse what the principal may not do; tries to change something are put on record."""
+    principal = connection.principal
+    owner = connection.server.owner_of(session)
+    if owner is None or not principal.sees(owner):
+        if owner is not None:
+            _record(connection, session, frame)
+        raise unknown(session)
+    if not principal.may(frame.type):
+        _record(connection, session, frame)
+        raise Denied("unauthorised", f"the role {principal.role} may not {frame.type}: ask a controller", session, 0)
+
+
+def _record(connection: "Connection", session: str, frame: fr.ClientCommand) -> None:
+    if type(frame) not in CHANGES or connection.tries >= TRIES:
+        return
+    connection.tries += 1
+    who = connection.principal
+    refused = InputRefused(
+        code="unauthorised",
+        input=frame.type,
+        why=f"{who.name} ({who.role}) may not {frame.type} in this session",
+        about=getattr(frame, "request", "") or getattr(frame, "grant", ""),
+    )
+    connection.server.later(_put(connection, session, inp.Refuse(refused, who.actor)))
+
+
+async def _put(connection: "Connection", session: str, given: inp.Input) -> None:
+    (await connection.server.engine.hub(session)).put(given)
+
+
+# Commands that change a session -----------------------------------------------------------------
+
+
+def _input(frame: Any, actor: str, room: Room) -> inp.Input:
+    match frame:
+        case fr.Send():
+            return inp.Say(clean(frame.text), actor, frame.sender, frame.recipient)
+        case fr.Decide():
+            return _decision(frame, actor, room)
+        case fr.Answer():
+            return inp.Answer(frame.request, None if frame.answers is None else tuple(frame.answers), actor)
+        case fr.Stop():
+            return inp.Stop(actor, frame.scope == "session")
+        case fr.Retry():
+            return inp.Retry(actor)
+        case fr.Continue():
+            return inp.Continue(actor)
+        case fr.Grant():
+            return inp.Grant(
+                frame.tool, actor, room.live.session.owner, frame.scope, frame.match, frame.expires_at, frame.max_uses
+            )  # fmt: skip
+        case fr.Revoke():
+            if all(one.grant.grant_id != frame.grant for one in standing(room)):
+                raise Denied(
+                    "invalid", f"no grant {frame.grant!r} holds here: `grants` tells which do", room.session, room.head
+                )
+            return inp.Revoke(frame.grant, actor, room.live.session.owner, frame.reason)
+        case _:
+            raise TypeError(f"{type(frame).__name__} changes no session")
+
+
+def _decision(frame: fr.Decide, actor: str, room: Room) -> inp.Decide:
+    edited = None
+    if frame.arguments is not None:
+        request = room.live.session.request(frame.request)
+        edited = edit(frame.arguments, room.server.engine.registry.get(request.tool) if request else None)
+    return inp.Decide(
+        frame.request,
+        frame.digest,
+        frame.outcome,
+        actor,
+        frame.reason,
+        edited,
+        frame.result,
+        frame.remember,
+        frame.exact,
+    )
+
+
+async def _change(connection: "Connection", frame: Any) -> None:
+    _visible(connection, frame.session, frame)
+    principal = connection.principal
+    async with connection.server.using(frame.session) as room:
+        given = _input(frame, principal.actor, room)
+        content = frame.model_dump(mode="json", exclude={"id"})
+        conversation = Conversation(connection.server.engine, room.live)
+        outcome = await conversation.apply(given, command_id(connection, frame.id), content)
+    refusal = outcome.refusal or (_past(connection, frame.session, outcome.seq) if outcome.repeated else None)
+    refused = fr.Refused(code=refusal.code, why=refusal.why) if refusal else None
+    connection.reply(
+        fr.Reply(id=frame.id, session=frame.session, seq=outcome.seq, refused=refused, repeated=outcome.repeated)
+    )
+
+
+def command_id(connection: "Connection", given: str) -> str:
+    """The id under which the log keeps a command: no principal can collide with another's."""
+    return f"{connection.principal.name}/{given}"
+
+
+def _past(connection: "Connection", session: str, seq: int) -> inp.Refusal | None:
+    """Why a command was refused when it came first."""
+    rows = connection.server.engine.log.read(session, seq - 1, 1)
+    event = rows[0].event if rows else None
+    return inp.Refusal(event.code, event.why) if isinstance(event, InputRefused) else None
+
+
+# Sessions and views ------------------------------------------------------------------------------
+
+
+async def _create(connection: "Connection", frame: fr.Create) -> None:
+    principal, engine = connection.principal, connection.server.engine
+    if not principal.may("create"):
+        raise Denied("unauthorised", f"the role {principal.role} may not create: ask a controller")
+    # Made from the command id: a resend after a lost connection finds the session that the first one made.
+    name = frame.session or "s_" + sha256(command_id(connection, frame.id).encode()).hexdigest()[:24]
+    given = frame.limits.model_dump(exclude_none=True) if frame.limits else {}
+    limits = engine.limits.model_copy(update=given)
+    if (rows := engine.log.read(name, 0, 1)) and isinstance(first := rows[0].event, SessionStarted):
+        same = first.owner == principal.name and (first.entry, first.limits) == (frame.entry, limits)
+        if frame.session is not None or not same:
+            raise Denied("conflict", f"the id {name!r} is taken: choose another, or leave it out")
+        connection.reply(fr.Reply(id=frame.id, session=name, seq=1, repeated=True))
+        return
+    conversation = await engine.create(
+        name, owner=principal.name, entry=frame.entry, limits=limits, actor=principal.actor
+    )
+    connection.reply(fr.Reply(id=frame.id, session=name, seq=conversation.session.seq))
+
+
+async def _open(connection: "Connection", frame: fr.Open) -> None:
+    _visible(connection, frame.session, frame)
+    if frame.session in connection.views:
+        raise Denied("conflict", "this connection views the session already: close it first", frame.session, 0)
+    if len(connection.views) >= connection.server.limits.views:
+        raise Denied("limit", f"this connection views {len(connection.views)} sessions already: close one")
+    async with connection.server.using(frame.session) as room:
+        head = room.live.session.seq
+        if frame.after > head:
+            raise Denied(
+                "ahead",
+                f"after is {frame.after}, but the session ends at seq {head}: open it anew",
+                frame.session,
+                head,
+            )
+        view = View(connection, room, frame.after, deltas=frame.deltas, notes=frame.notes)
+        connection.reply(fr.Reply(id=frame.id, session=frame.session, seq=head))
+        connection.views[frame.session] = view
+        room.views.add(view)
+        connection.wake()
+
+
+async def _close(connection: "Connection", frame: fr.Close) -> None:
+    view = connection.views.get(frame.session)
+    if view is None:
+        raise Denied("invalid", f"this connection does not view {frame.session!r}: open it first")
+    connection.leave(view)
+    connection.reply(fr.Reply(id=frame.id, session=frame.session, seq=view.sent))
+
+
+async def _list(connection: "Connection", frame: fr.ListSessions) -> None:
+    lines: list[fr.SessionLine] = []
+    after, scanned = frame.after, 0
+    more = True
+    while more and len(lines) < frame.limit and scanned < SCAN:
+        page = connection.server.engine.log.sessions(after, 100)
+        more = bool(page)
+        for info in page:
+            after, scanned = info.id, scanned + 1
+            if connection.principal.sees(info.owner):
+                lines.append(
+                    fr.SessionLine(
+                        session=info.id, seq=info.seq, state=info.state, owner=info.owner, first_at=info.first_at,
+                        last_at=info.last_at, broken=info.broken,
+                    )
+                )  # fmt: skip
+            if len(lines) == frame.limit:
+                break
+    connection.reply(fr.Sessions(id=frame.id, sessions=tuple(lines), next=after if more else None))
+
+
+def standing(room: Room) -> list[Standing]:
+    """The grants that hold in a session: its own and its owner's."""
+    session = room.live.session
+    return [*session.grants, *room.server.engine.grants.of(session.owner)]
+
+
+async def _grants(connection: "Connection", frame: fr.Grants) -> None:
+    _visible(connection, frame.session, frame)
+    async with connection.server.using(frame.session) as room:
+        lines = tuple(
+            fr.GrantLine(
+                grant=one.grant.grant_id, subject=one.grant.subject, tool=one.grant.tool, scope=one.grant.scope,
+                match=one.grant.match, expires_at=one.grant.expires_at, max_uses=one.grant.max_uses, used=one.used,
+            )
+            for one in standing(room)
+        )  # fmt: skip
+        connection.reply(fr.GrantsTold(id=frame.id, session=frame.session, seq=room.head, grants=lines))
+
+
+async def _fetch(connection: "Connection", frame: fr.Fetch) -> None:
+    _visible(connection, frame.session, frame)
+    rows = connection.server.engine.log.read(frame.session, frame.seq - 1, 1) if frame.seq else []
+    if not rows:
+        raise Denied("invalid", f"the session has no row {frame.seq}", frame.session, frame.seq)
+    text = json.dumps(body_of(rows[0].event), ensure_ascii=False)
+    parts = [text[at : at + PART] for at in range(0, len(text), PART)]
+    if frame.part >= len(parts):
+        raise Denied("invalid", f"the body has {len(parts)} parts, numbered from 0", frame.session, frame.seq)
+    connection.reply(
+        fr.Part(
+            id=frame.id, session=frame.session, seq=frame.seq, part=frame.part, parts=len(parts), text=parts[frame.part]
+        )
+    )  # fmt: skip
+
+
+CHANGES: tuple[type, ...] = (fr.Send, fr.Decide, fr.Answer, fr.Stop, fr.Retry, fr.Continue, fr.Grant, fr.Revoke)
+HANDLERS: dict[type, Callable[["Connection", Any], Awaitable[None]]] = {
+    **dict.fromkeys(CHANGES, _change),
+    fr.Create: _create,
+    fr.Open: _open,
+    fr.Close: _close,
+    fr.ListSessions: _list,
+    fr.Grants: _grants,
+    fr.Fetch: _fetch,
+}
