@@ -2,60 +2,46 @@
 
 import asyncio
 import contextlib
+import logging
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..fsm import inputs as inp
 from ..fsm.decide import decide, pending
-from ..fsm.effects import StartTools
-from ..fsm.errors import CommandReused, Error, Fenced, StaleVersion, StorageFull
+from ..fsm.effects import Effect, StartTools
+from ..fsm.errors import (
+    CommandReused,
+    Error,
+    Fenced,
+    Misuse,
+    StaleVersion,
+    StorageError,
+    StorageFailed,
+    StorageFull,
+)
 from ..fsm.events import Row
 from ..fsm.history import UserMessage, view
 from ..fsm.session import Session, replay
 from ..fsm.states import State
 from ..store.base import Command, Draft
 from .context import History
+from .inbox import Batch, Item, Outcome, failure
 from .models.base import ModelCall
 from .notices import Listener, Notice, Rows, Trouble
-from .runner import Runner
+from .runner import PROBE_SECONDS, Runner
 
 if TYPE_CHECKING:
     from .engine import Engine
 
+_log = logging.getLogger(__name__)
 PAGE = 500
-PROBE_SECONDS = 1.0
+CLOSE_SECONDS = 5.0  # how long a cancelled task may take to end
 SNAPSHOT_EVERY = 1000  # rows; a load folds at most this many, plus what one snapshot costs to read
 # A person's word is committed alone before it is acted on; everything else may carry the start of tools with it.
 _ALONE = (inp.Decide, inp.Answer)
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of a command: the seq it was applied at, and why it was refused if it was."""
-
-    seq: int
-    refusal: inp.Refusal | None = None
-    repeated: bool = False
-
-
-@dataclass(slots=True)
-class Item:
-    """Something in the inbox."""
-
-    given: inp.Input
-    command: Command | None = None
-    done: "asyncio.Future[Outcome] | None" = None
-
-
-@dataclass(slots=True)
-class _Batch:
-    session: Session
-    item: Item
-    drafts: list[Draft] = field(default_factory=list)
-    refusal: inp.Refusal | None = None
 
 
 class Hub:
@@ -83,7 +69,6 @@ class Hub:
         log, name = self.engine.log, self.session.id
         self.epoch = await asyncio.wrap_future(log.lease(name, self.engine.owner))
         self.session = self._load()
-        self._snapshot_at = self.session.seq
         self._loop = asyncio.get_running_loop()
         if not self.session.started:
             self._busy = False
@@ -101,9 +86,16 @@ class Hub:
     def _load(self) -> Session:
         name = self.session.id
         session = self.engine.snapshot(name) or Session(id=name)
+        self._snapshot_at = session.seq
         while rows := self.engine.log.read(name, session.seq, PAGE):
             session = replay(rows, session)
         return session
+
+    def refresh(self) -> None:
+        """Catch up with the log after having been closed."""
+        head = self.engine.log.head(self.session.id)
+        if head is not None and head.seq != self.session.seq:
+            self.session = self._load()
 
     def _tools(self) -> dict[str, str]:
         names = {name for agent in self.session.agents.values() for name in agent.tools}
@@ -112,13 +104,18 @@ class Hub:
     async def close(self) -> None:
         """Stop working on the session. Nothing is decided by that: the log says how to go on."""
         self.closed = True
-        gone = Error(f"session {self.session.id} was closed: open it again")
+        gone = self._gone()
         for item in (*self._inbox, *self._held):
             self._answer(item, gone)
         for _, future in self._waiting:
             if not future.done():
                 future.set_exception(gone)
-        await asyncio.gather(*self.runner.close(), return_exceptions=True)
+        ending = self.runner.close()
+        if ending:  # a tool that will not be cancelled must not keep the process
+            await asyncio.wait(ending, timeout=CLOSE_SECONDS)
+
+    def _gone(self) -> Error:
+        return Error(f"session {self.session.id} was closed: open it again")
 
     @property
     def idle(self) -> bool:
@@ -140,7 +137,7 @@ class Hub:
             CommandReused: the command id was used with another content. StorageError: it was not written.
         """
         if self.closed:
-            raise Error(f"session {self.session.id} was closed: open it again")
+            raise self._gone()
         done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._inbox.append(Item(given, command, done))
         self._pump()
@@ -158,19 +155,35 @@ class Hub:
         return bool(self._listeners)
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Hear everything from now on; the answer ends it. A listener must return at once and never raise."""
+        """Hear everything from now on; the answer ends it. A listener must return at once and never raise.
+
+        Raises:
+            Error: the session was closed.
+        """
+        if self.closed:
+            raise self._gone()
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener) if listener in self._listeners else None
 
     def publish(self, notice: Notice) -> None:
         """Tell the listeners."""
         for listener in tuple(self._listeners):
-            listener(notice)
+            try:
+                listener(notice)
+            except Exception:  # noqa: BLE001 - a viewer must not stop the session
+                _log.exception("session %s: a listener failed and is heard no more", self.session.id)
+                self._listeners.remove(listener)
 
     async def until(self, reached: Callable[[Session], bool]) -> Session:
-        """Wait until the durable session fits."""
+        """Wait until the durable session fits.
+
+        Raises:
+            Error: the session was closed.
+        """
         if reached(self.session):
             return self.session
+        if self.closed:
+            raise self._gone()
         future: asyncio.Future[Session] = asyncio.get_running_loop().create_future()
         self._waiting.append((reached, future))
         return await future
@@ -204,16 +217,18 @@ class Hub:
         return self._inbox.popleft() if self._inbox else None
 
     def _apply(self, item: Item) -> None:
-        if item.command is not None and self._repeated(item):
+        try:
+            if item.command is not None and self._repeated(item):
+                return
+            batch = self._decided(item)
+        except Exception as error:  # noqa: BLE001 - whatever was handed in, the session lives and the sender is told
+            self._misfit(item, error)
             return
-        batch = _Batch(self.session, item)
-        self._add(batch, item.given)
-        if not isinstance(item.given, _ALONE) and (ready := self._ready(batch.session)) is not None:
-            self._add(batch, ready)
         if not batch.drafts:
             self._answer(item, Outcome(self.session.seq, batch.refusal))
             return
         self._busy = True
+        self.engine.grants.hold(batch.drafts)
         appended = self.engine.log.append(self.session.id, self.session.seq, self.epoch, batch.drafts, item.command)
         appended.add_done_callback(lambda done: self._call_soon(self._committed, batch, done))
 
@@ -222,24 +237,27 @@ class Hub:
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(callback, *given)
 
-    def _committed(self, batch: "_Batch", appended: "Future[tuple[Row, ...]]") -> None:
+    def _committed(self, batch: "Batch", appended: "Future[tuple[Row, ...]]") -> None:
         """The append is durable, or it failed: act on it, tell whoever asked, and let the next input in."""
         self._busy = False
+        self.engine.grants.release(batch.drafts)
         error = appended.exception()
         if error is None:
             rows = appended.result()
             self._durable(batch.session, rows)
             self._answer(batch.item, Outcome(rows[-1].seq, batch.refusal))
             if not self.closed:
-                if (ready := self._ready(self.session)) is not None:
+                if (ready := self._ready(batch.effects)) is not None:
                     self._apply(Item(ready))
-                self.runner.reconcile(pending(self.session))
-        elif isinstance(error, StorageFull):
-            self._full(batch.item, error)
+                self.runner.reconcile(batch.effects)
+        elif isinstance(error, StorageError) and not isinstance(error, StorageFailed):
+            self._not_now(batch.item, error)
         elif isinstance(error, StaleVersion):
             self._overtaken(batch.item, error)
         elif isinstance(error, CommandReused):
             self._answer(batch.item, error)
+        elif isinstance(error, Misuse):
+            self._misfit(batch.item, error)
         else:
             self._lost(batch.item, error)
         self._pump()
@@ -247,7 +265,19 @@ class Hub:
     def _lost(self, item: Item, error: BaseException) -> None:
         told = error if isinstance(error, Error) else Error(f"{type(error).__name__}: {error}")
         self._answer(item, told)
+        self.closed = True
         self.engine.lost(self, told)
+
+    def _misfit(self, item: Item, error: Exception) -> None:
+        """A command in a form that nothing can be made of is refused; a result of that sort becomes a failure."""
+        told = error if isinstance(error, Error) else Misuse(f"{type(item.given).__name__} is not valid: {error}")
+        if item.done is not None:
+            self._answer(item, told)
+            return
+        if item.replaced:
+            self._lost(item, told)
+        elif (instead := failure(item.given, told)) is not None:
+            self._inbox.appendleft(Item(instead, replaced=True))
 
     def _repeated(self, item: Item) -> bool:
         assert item.command is not None
@@ -261,7 +291,20 @@ class Hub:
             self._answer(item, error)
         return True
 
-    def _add(self, batch: _Batch, given: inp.Input) -> None:
+    def _decided(self, item: Item) -> Batch:
+        batch = Batch(self.session, item)
+        given = item.given
+        if isinstance(given, inp.ModelReplied) and given.calls:
+            # Only now: a grant may have been taken back, or used up by another session, since the model was asked.
+            given = replace(given, grants=self.engine.grants.of(self.session.owner))
+        self._add(batch, given)
+        batch.effects = pending(batch.session)
+        if not isinstance(given, _ALONE) and (ready := self._ready(batch.effects)) is not None:
+            self._add(batch, ready)
+            batch.effects = pending(batch.session)
+        return batch
+
+    def _add(self, batch: Batch, given: inp.Input) -> None:
         now = self.engine.clock.now()
         decision = decide(batch.session, given, now, self.engine.new_id)
         batch.drafts += (
@@ -270,9 +313,9 @@ class Hub:
         )
         batch.session, batch.refusal = decision.session, batch.refusal or decision.refusal
 
-    def _ready(self, session: Session) -> inp.ToolsReady | None:
+    def _ready(self, effects: tuple[Effect, ...]) -> inp.ToolsReady | None:
         """The word that calls may start now, with what the registry knows of their tools at this moment."""
-        owed = next((e for e in pending(session) if isinstance(e, StartTools)), None) if session.calls else None
+        owed = next((effect for effect in effects if isinstance(effect, StartTools)), None)
         if owed is None:
             return None
         registry = self.engine.registry
@@ -293,13 +336,19 @@ class Hub:
             self._snapshot_at = session.seq
             self.engine.keep_snapshot(session, rows[-1].hash)
 
-    def _full(self, item: Item, error: StorageFull) -> None:
-        """A person is told and may send again; a result is kept and tried again, since nobody could repeat it."""
+    def _not_now(self, item: Item, error: StorageError) -> None:
+        """Nothing was written, for want of room or of a lock.
+
+        A person is told and may send again; a result is kept and tried again, since nobody could repeat it.
+        """
         self._answer(item, error)
-        self.publish(Trouble(self.session.id, "storage_full", str(error)))
-        if item.done is None:
+        code = "storage_full" if isinstance(error, StorageFull) else "storage_busy"
+        self.publish(Trouble(self.session.id, code, str(error)))
+        clock = self.engine.clock
+        if isinstance(item.given, inp.TimerFired):
+            self.runner.postpone(item.given.request_id, PROBE_SECONDS)
+        elif item.done is None:
             self._held.append(item)
-            clock = self.engine.clock
             clock.call_at(clock.monotonic() + PROBE_SECONDS, self._probe)
 
     def _probe(self) -> None:
