@@ -101,6 +101,12 @@ def test_a_body_that_does_not_fit_says_what_is_wrong(body: str, why: str) -> Non
         decode("message_added", 1, body)
 
 
+def test_a_text_is_not_taken_for_a_number() -> None:
+    body = '{"call_id":"c","tool":"t","attempt":"1","key":"k","digest":"d","permit":"free"}'
+    with pytest.raises(BadBody, match="attempt"):
+        decode("tool_started", 1, body)
+
+
 def test_an_erased_body_is_told_apart_from_a_bad_one() -> None:
     with pytest.raises(BadBody, match="erased"):
         decode("message_added", 1, None)

@@ -154,3 +154,13 @@ def test_a_log_can_be_moved_when_it_is_closed(path: Path, tmp_path: Path) -> Non
     moved = path.rename(tmp_path / "moved.db")
     with SQLiteLog(moved) as log:
         assert log.read("s") == rows
+
+
+def test_closing_folds_the_write_ahead_log_into_the_file_even_while_a_reader_has_it_open(path: Path) -> None:
+    with SQLiteLog(path) as log:
+        rows = fill(log, "s")
+        reader = LogReader(path)
+        assert reader.wal_bytes > 0
+    assert reader.wal_bytes == 0
+    assert reader.read("s") == rows
+    reader.close()

@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from turnlog.fsm.errors import Error, Fenced, StaleVersion, StorageError, StorageFailed, StorageFull
-from turnlog.store import SQLiteLog
+from turnlog.store import SQLiteLog, verify
 from turnlog.store.driver import sqlite3
 from turnlog.store.writer import Job, Transaction
 
@@ -68,7 +68,7 @@ async def test_sixty_four_busy_sessions_share_their_commits(log: SQLiteLog) -> N
 
 _BUSY = """
 import asyncio, sys
-from turnlog.store import SQLiteLog
+from turnlog.store import SQLiteLog, verify
 from tests.store.support import message
 
 async def talk(log, name):
@@ -250,6 +250,7 @@ def test_a_rollback_that_fails_is_fatal(path: Path) -> None:
         log.append("s", 1, 1, [message(1)]).result()
     with pytest.raises(StorageFailed):
         log.append("s", 1, 1, [message(1)]).result()
+    assert log.stats.redone == 0
     log._writer._db.conn = broken.conn
     log.close()
 
@@ -337,3 +338,36 @@ def test_no_thread_is_left_after_the_close(path: Path) -> None:
     before = set(threading.enumerate())
     SQLiteLog(path).close()
     assert set(threading.enumerate()) == before
+
+
+def test_after_a_failed_batch_the_heads_are_read_from_the_file_again(log: SQLiteLog, path: Path) -> None:
+    fill(log, "a", [started()])
+    fill(log, "b", [started()])
+    conn = sqlite3.connect(path, isolation_level=None)
+    conn.execute(
+        "CREATE TRIGGER no_b BEFORE INSERT ON events WHEN new.session = 'b' BEGIN SELECT RAISE(ROLLBACK, 'x'); END"
+    )
+    conn.close()
+    log.append("a", 1, 1, [message(1)]).result()  # the writer has seen the change of the file
+    log._writer._known.tips["a"].hash = b"wrong"  # nothing can make it so; reading it again would heal even that
+    log.append("b", 1, 1, [message(1)]).exception()
+    log.append("a", 2, 1, [message(2)]).result()
+    assert verify(log.reader).ok
+
+
+@pytest.mark.field(15)
+def test_a_disk_that_fills_up_while_a_batch_is_done_one_by_one_fails_the_batch(log: SQLiteLog, path: Path) -> None:
+    rows = {name: fill(log, name, [started()]) for name in "abc"}
+    conn = sqlite3.connect(path, isolation_level=None)
+    conn.execute(
+        "CREATE TRIGGER no_b BEFORE INSERT ON events WHEN new.session = 'b' BEGIN SELECT RAISE(ABORT, 'x'); END"
+    )
+    pragma(log, f"max_page_count = {pragma(log, 'page_count')[0][0] + 2}")
+    with one_batch(log):
+        futures = [
+            log.append(name, 1, 1, [message(1, "x" * size)]) for name, size in (("b", 1), ("a", 1), ("c", 10**5))
+        ]
+    assert [type(future.exception()) for future in futures] == [StorageFull] * 3
+    assert {name: log.read(name) for name in "abc"} == rows
+    conn.close()
+    assert log.append("a", 1, 1, [message(1)]).result()[0].seq == 2
