@@ -9,7 +9,7 @@ from typing import Annotated, cast
 import typer
 
 from .. import __version__
-from . import audit, replay, sessions, verify
+from . import audit, diagram, replay, sessions, verify
 from .text import plain
 
 PROGRAM = "turnlog"
@@ -43,6 +43,7 @@ app.command("sessions")(sessions.sessions)
 app.command("replay")(replay.replay)
 app.command("audit")(audit.audit)
 app.command("verify")(verify.verify)
+app.command("diagram")(diagram.diagram)
 
 
 def run(argv: Sequence[str]) -> int:

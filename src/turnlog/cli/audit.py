@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ..store.audit import Audit, Entry, Try
     from ..store.reader import Unreadable
 
+_SHOWN = 1000  # characters of arguments on a line; --json has all
 _DIGITS = 12  # of a digest on a line; --json has all 64
 
 
@@ -83,7 +84,7 @@ def _line(entry: "Entry", granted: dict[str, str]) -> str:
         moment(entry.asked_at),
         visible(entry.session),
         visible(entry.request_id) or "(not asked)",
-        f"{visible(entry.tool)} {_arguments(entry.arguments)} {_digest(entry.digest)}",
+        f"{visible(entry.tool)} {arguments(entry.arguments, _SHOWN)} {_digest(entry.digest)}",
     ]
     if entry.why != "gated":
         parts.append(f"asked because: {entry.why}")
@@ -105,7 +106,7 @@ def _resolution(entry: "Entry", granted: dict[str, str]) -> str:
     if entry.reason:
         told += f' because "{short(entry.reason)}"'
     if entry.edited is not None:
-        told += f"  edited to {_arguments(entry.edited)} {_digest(entry.approved_digest)}"
+        told += f"  edited to {arguments(entry.edited, _SHOWN)} {_digest(entry.approved_digest)}"
     return told
 
 
@@ -118,10 +119,6 @@ def _ran(entry: "Entry") -> str:
 
 def _try(one: "Try") -> str:
     return f'refused at {moment(one.at)} to {visible(one.actor)} ({one.code}): "{short(one.why)}"'
-
-
-def _arguments(value: Any) -> str:
-    return arguments(value, 1000)
 
 
 def _digest(value: str) -> str:

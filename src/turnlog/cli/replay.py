@@ -65,7 +65,7 @@ def session_json(session: "Session") -> Any:
     """The whole state: nodes with their tools, channels, open calls and requests, queue, limits."""
     from ..fsm.session import SnapshotOf
 
-    return SnapshotOf.dump_python(session, mode="json")
+    return dict(zip(session._fields, SnapshotOf.dump_python(session, mode="json"), strict=True))
 
 
 def standing(s: "Session") -> list[str]:

@@ -18,6 +18,7 @@ _BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 _SELECTORS = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef\u180b-\u180d\u180f]")
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"})
 _SPACES = re.compile(" {5,}")
+_CUT_ESCAPE = re.compile(r"\\(u(\{[^}]*)?)?$")
 _PLAIN = re.compile(r"[ -~]*")
 
 
@@ -44,7 +45,7 @@ def _one(char: str, after: str) -> str:
 def arguments(value: Any, limit: int = 0) -> str:
     """Arguments of a call as JSON on one line, keys in order, all to be seen; whole ones with a limit of 0."""
     text = json.dumps(value, ensure_ascii=False, sort_keys=True)
-    return short(text, limit or len(text))
+    return short(text, limit) if limit else visible(text)
 
 
 def moment(at: int) -> str:
@@ -57,8 +58,12 @@ def moment(at: int) -> str:
 
 
 def short(text: str, limit: int = 200) -> str:
-    """The beginning of a text on one line; what is left out is counted."""
-    return visible(text) if len(text) <= limit else f"{visible(text[:limit])}... [{len(text) - limit} more characters]"
+    """The beginning of a text on one line, `limit` characters once everything can be seen; the rest is counted."""
+    told = visible(text)
+    if len(told) <= limit:
+        return told
+    kept = _CUT_ESCAPE.sub("", told[:limit])
+    return f"{kept}... [{len(told) - len(kept)} more characters]"
 
 
 def to_json(value: Any) -> str:
