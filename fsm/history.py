@@ -9,12 +9,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
+from .canonical import canonical
 from .events import Attachment, CallRecord, MessageAdded, Row, ToolReturned, ToolsCalled
 from .states import State
 
 KINDS = frozenset({"message_added", "tools_called", "tool_returned"})
 _BAD_NAME = re.compile(r"[^A-Za-z0-9_-]")
 _NAME_LIMIT = 64
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")  # an escape of half a character, alone or in a pair
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +158,7 @@ def shown(exchange: Exchange, speaker: str) -> list[Message]:
 
 
 def extend(messages: list[Message], more: list[Message]) -> bool:
-    """Add messages in place; a first one of the same side as the last is joined with it, and then the answer is True."""
+    """Add messages in place; the first is joined with the last one of the same side, and then the answer is True."""
     joined = _joined(messages[-1], more[0]) if messages and more else None
     if joined is None:
         messages += more
@@ -188,15 +190,18 @@ def _group(exchanges: Iterable[Exchange], speaker: str, channel: str) -> list[Me
                 tail += _calls(exchange.said, exchange.results)
             continue
         tail = []
-        if not exchange.said.control and exchange.said.text.strip():
-            lines.append(f"{exchange.speaker}: {exchange.said.text}")
+        if not exchange.said.control and (exchange.said.text.strip() or exchange.said.attachments):
+            text = exchange.said.text if exchange.said.text.strip() else "(attachments)"
+            lines.append(f"{exchange.speaker}: {text}")
             attachments += exchange.said.attachments
-    return [UserMessage("\n\n".join(lines), attachments), *tail]
+    return [UserMessage("\n\n".join(lines), attachments), *tail] if lines else tail
 
 
 def _calls(said: ToolsCalled, results: dict[str, ToolReturned]) -> list[Message]:
     parts = tuple(_part(call) for call in said.calls)
-    messages: list[Message] = [AssistantMessage(said.text, parts, said.reasoning, said.extras)]
+    messages: list[Message] = [
+        AssistantMessage(said.text if said.text.strip() else "", parts, said.reasoning, said.extras)
+    ]
     for part, call in zip(parts, said.calls, strict=True):
         result = results[call.id]
         content = result.content if result.content.strip() else "(no output)"
@@ -205,7 +210,10 @@ def _calls(said: ToolsCalled, results: dict[str, ToolReturned]) -> list[Message]
 
 
 def _part(call: CallRecord) -> CallPart:
-    arguments = call.arguments if call.parsed is not None and call.arguments.strip() else "{}"
+    """The raw arguments where they are the text of an object that can be sent, else one that means the same."""
+    arguments = call.arguments if call.parsed else "{}"
+    if call.parsed and _HALF.search(arguments):
+        arguments = canonical(call.parsed)
     return CallPart(call.id, provider_name(call.tool), arguments)
 
 
