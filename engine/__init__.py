@@ -4,7 +4,8 @@ from .agents import Agent, person
 from .clock import Clock, SystemClock
 from .conversation import Conversation, Turn
 from .engine import Engine
-from .hub import Hub, Outcome
+from .hub import Hub
+from .inbox import Outcome
 from .notices import Notice, Piece, Rows, Trouble
 from .tools import Registry, Tool, ToolContext, tool
 

@@ -13,7 +13,8 @@ from ..fsm.events import ApprovalRequested, MessageAdded, QuestionAsked, Row
 from ..fsm.session import Session
 from ..fsm.states import State
 from ..store.base import Command
-from .hub import Hub, Outcome, settled
+from .hub import Hub, settled
+from .inbox import Outcome
 from .notices import Listener, Notice, Rows
 from .proposals import edit
 
@@ -41,23 +42,39 @@ class Conversation:
     def __init__(self, engine: "Engine", hub: Hub) -> None:
         self._engine = engine
         self._hub = hub
+        self._id = hub.session.id
 
     @property
     def id(self) -> str:
         """The session's id."""
-        return self._hub.session.id
+        return self._id
 
     @property
     def session(self) -> Session:
         """Where the session stands, as of the last durable row."""
-        return self._hub.session
+        hub = self._newest()
+        if hub.closed and not self._engine.closed:
+            hub.refresh()
+        return hub.session
+
+    def _newest(self) -> Hub:
+        """The hub, or its successor: a session may have left memory and come back since."""
+        if self._hub.closed:
+            self._hub = self._engine.live(self.id) or self._hub
+        return self._hub
+
+    async def _ready(self) -> Hub:
+        if self._newest().closed:
+            self._hub = await self._engine.hub(self.id)
+        return self._hub
 
     async def apply(self, given: inp.Input, command: str = "", content: Any = None) -> Outcome:
         """Submit an input as it is; a refusal is part of the answer, not an exception."""
-        key = Command(command, digest(clean_json(content))) if command else None
-        hub = await self._engine.hub(self.id) if self._hub.closed else self._hub
-        self._hub = hub
-        return await hub.submit(given, key)
+        try:
+            key = Command(command, digest(clean_json(content))) if command else None
+        except ValueError as error:
+            raise Misuse(f"command {command!r} has a content that is no JSON: {error}") from error
+        return await (await self._ready()).submit(given, key)
 
     async def _do(self, given: inp.Input, command: str, *content: Any) -> Outcome:
         outcome = await self.apply(given, command, [type(given).__name__, *content])
@@ -142,7 +159,7 @@ class Conversation:
                     if isinstance(row.event, MessageAdded) and row.event.by == "model"
                 )  # fmt: skip
 
-        stop = self.subscribe(listen)
+        stop = (await self._ready()).subscribe(listen)
         try:
             await self._do(given, command, *content)
             await self.rest()
@@ -151,8 +168,12 @@ class Conversation:
         return self.turn(answers[-1] if answers else "")
 
     async def rest(self) -> Session:
-        """Wait until the session is with a person, or has ended."""
-        return await self._hub.until(settled)
+        """Wait until the session is with a person, or has ended.
+
+        Raises:
+            Error: it was closed meanwhile.
+        """
+        return await (await self._ready()).until(settled)
 
     def turn(self, text: str = "") -> Turn:
         """Where the session rests."""
@@ -164,5 +185,9 @@ class Conversation:
         return self._engine.log.read(self.id, after, limit)
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Hear rows once they are durable, and pieces of what is being made; the answer ends it."""
-        return self._hub.subscribe(listener)
+        """Hear rows once they are durable, and pieces of what is being made; the answer ends it.
+
+        Raises:
+            Error: the session has left memory; open it again.
+        """
+        return self._newest().subscribe(listener)

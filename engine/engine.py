@@ -2,25 +2,27 @@
 
 import asyncio
 import contextlib
+import logging
 import os
 import random
 import secrets
 import socket
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from pydantic import ValidationError
 
 from ..fsm import inputs as inp
-from ..fsm.errors import CorruptLog, Error, Misuse, StorageFailed, UnknownSession
+from ..fsm.canonical import clean
+from ..fsm.errors import CorruptLog, Error, IllegalEvent, Misuse, StorageError, StorageFailed, UnknownSession
 from ..fsm.events import Channel, Limits, Row
 from ..fsm.session import Session, SnapshotOf
 from ..fsm.states import State
-from ..store import SQLiteLog
+from ..store import SessionInfo, SQLiteLog
 from .agents import Agent, person
 from .clock import Clock, SystemClock
 from .conversation import Conversation
@@ -28,10 +30,13 @@ from .grants import GrantBook
 from .hub import Hub
 from .models.base import Model
 from .notices import Trouble
+from .runner import PROBE_SECONDS
 from .tools.function import Tool
 from .tools.registry import Registry
 
+_log = logging.getLogger(__name__)
 THREADS = 32
+LOOKED_BACK = 50  # rows in which the last move of a resting session is looked for
 MOVING = (State.SUCCESS, State.AWAITING_APPROVAL)
 
 
@@ -97,10 +102,15 @@ class Engine:
         self.failed = asyncio.Event()
         self._hubs: dict[str, Hub] = {}
         self._opening: dict[str, asyncio.Task[Hub]] = {}
-        self._closing: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.closed = False
 
     async def __aenter__(self) -> Self:
-        await self.start()
+        try:
+            await self.start()
+        except BaseException:
+            await self.close()
+            raise
         return self
 
     async def __aexit__(
@@ -111,19 +121,63 @@ class Engine:
     async def start(self) -> None:
         """Read the grants, keep what models are shown, and go on with every session that was in flight."""
         self.grants = GrantBook(self.log.grants())
-        for tool in self.registry:
-            self.log.put_blob(tool.definition_text.encode())
         after = ""
         while page := self.log.sessions(after):
             after = page[-1].id
             for info in page:
-                if info.state in MOVING:
-                    with contextlib.suppress(CorruptLog):  # that session stays listed and marked; the others go on
-                        await self.hub(info.id)
+                if info.state in MOVING or (info.state == State.INTERRUPT and self._asks(info)):
+                    await self._go_on(info.id)
+        await self._keep_definitions()
+
+    def _asks(self, info: SessionInfo) -> bool:
+        """Whether the session waits for the answer to a question, which may have a deadline."""
+        with contextlib.suppress(CorruptLog):
+            for row in reversed(self.log.read(info.id, max(0, info.seq - LOOKED_BACK))):
+                if row.event.kind in ("question_asked", "turn_interrupted", "session_started"):
+                    return row.event.kind == "question_asked"
+            return True
+        return False
+
+    async def _go_on(self, name: str) -> None:
+        """Open a session that was in flight. One that cannot be read stays listed and marked; the others go on."""
+        try:
+            await self.hub(name)
+        except StorageFailed:
+            raise
+        except StorageError:
+            self._later(lambda: self._go_on(name))
+        except (CorruptLog, IllegalEvent) as error:
+            _log.warning("a session that was in flight cannot go on: %s", error)
+
+    async def _keep_definitions(self) -> None:
+        """Keep what models are shown, so that a request can be rebuilt from the log alone."""
+        try:
+            for tool in self.registry:
+                await self.keep(tool.definition_text.encode())
+        except StorageFailed:
+            raise
+        except StorageError:
+            self._later(self._keep_definitions)
+
+    def _later(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """The storage has no room now: try again in a moment."""
+
+        def again() -> None:
+            if not self.closed:
+                self._spawn(work())
+
+        self.clock.call_at(self.clock.monotonic() + PROBE_SECONDS, again)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
         """Leave memory. Sessions in flight go on at the next start."""
-        await asyncio.gather(*(hub.close() for hub in list(self._hubs.values())), *self._closing)
+        self.closed = True
+        await asyncio.gather(*self._opening.values(), *self._tasks, return_exceptions=True)
+        await asyncio.gather(*(hub.close() for hub in list(self._hubs.values())))
         self._hubs.clear()
         self.threads.shutdown(wait=False, cancel_futures=True)
         self.log.close()
@@ -146,6 +200,8 @@ class Engine:
             Misuse: the id is taken, or the configuration does not hold together.
         """
         name = session_id or self.new_id("s")
+        if clean(name) != name:
+            raise Misuse(f"{name!r} is no text: choose another id")
         hub = await self._live(name)
         start = inp.Start(
             owner, tuple(agent.spec for agent in self.agents), self.channels, entry, limits or self.limits,
@@ -153,6 +209,9 @@ class Engine:
         )  # fmt: skip
         outcome = await hub.submit(start)
         if outcome.refusal is not None:
+            if not hub.session.started:
+                self._hubs.pop(name, None)
+                await hub.close()
             raise Misuse(outcome.refusal.why)
         return Conversation(self, hub)
 
@@ -171,30 +230,39 @@ class Engine:
             UnknownSession: no session has this id.
         """
         live = self._hubs.get(session_id)
-        if live is not None and not live.closed:
+        if live is not None and not live.closed and live.session.started:
             return live
-        if self.log.head(session_id) is None:
+        if clean(session_id) != session_id or self.log.head(session_id) is None:
             raise UnknownSession(f"no session has the id {session_id!r}: `turnlog sessions` lists those there are")
         return await self._live(session_id)
+
+    def live(self, session_id: str) -> Hub | None:
+        """The hub of a session that is in memory."""
+        hub = self._hubs.get(session_id)
+        return None if hub is None or hub.closed else hub
 
     async def _live(self, name: str) -> Hub:
         if self.failure is not None:
             raise self.failure
+        if self.closed:
+            raise Error(f"the engine is closed: session {name!r} goes on when it is started again")
         live = self._hubs.get(name)
         if live is not None and not live.closed:
             return live
         if name not in self._opening:
             self._opening[name] = asyncio.get_running_loop().create_task(self._open(name))
-        try:
-            return await asyncio.shield(self._opening[name])
-        finally:
-            self._opening.pop(name, None)
+        return await asyncio.shield(self._opening[name])
 
     async def _open(self, name: str) -> Hub:
-        await self._make_room()
-        hub = Hub(self, name)
-        await hub.open()
-        self._hubs[name] = hub
+        try:
+            await self._make_room()
+            hub = Hub(self, name)
+            await hub.open()
+            self._hubs[name] = hub
+        except StorageError as error:
+            raise type(error)(f"session {name!r} cannot be opened now: {error}") from error
+        finally:
+            del self._opening[name]
         return hub
 
     async def _make_room(self) -> None:
@@ -254,9 +322,7 @@ class Engine:
         if isinstance(error, StorageFailed):
             self.failure = error
             self.failed.set()
-        closing = asyncio.get_running_loop().create_task(hub.close())
-        self._closing.add(closing)
-        closing.add_done_callback(self._closing.discard)
+        self._spawn(hub.close())
 
 
 def _unique(tools: Iterable[Tool]) -> list[Tool]:

@@ -1,9 +1,11 @@
 """The book of standing grants: a fold of grant rows over all sessions, rebuilt from the log at start."""
 
+from collections import Counter
 from collections.abc import Iterable
 
 from ..fsm.approval import Standing
 from ..fsm.events import ApprovalResolved, GrantRecorded, GrantRevoked, Row
+from ..store.base import Draft
 
 
 class GrantBook:
@@ -13,6 +15,7 @@ class GrantBook:
         self._grants: dict[str, GrantRecorded] = {}
         self._used: dict[str, int] = {}
         self._revoked: set[str] = set()
+        self._held: Counter[str] = Counter()
         self.observe(rows)
 
     def observe(self, rows: Iterable[Row]) -> None:
@@ -27,10 +30,24 @@ class GrantBook:
             elif isinstance(event, ApprovalResolved) and event.via == "grant":
                 self._used[event.rule] = self._used.get(event.rule, 0) + 1
 
+    def hold(self, drafts: Iterable[Draft]) -> None:
+        """Count the uses in an append that is under way, so that another session cannot use a grant up as well."""
+        self._held.update(_used(drafts))
+
+    def release(self, drafts: Iterable[Draft]) -> None:
+        """The append has ended; if it was committed, `observe` counts its uses."""
+        self._held.subtract(_used(drafts))
+
     def of(self, subject: str) -> tuple[Standing, ...]:
         """What a user has allowed and not taken back, with how often it was used."""
         return tuple(
-            Standing(grant, self._used.get(grant.grant_id, 0))
+            Standing(grant, self._used.get(grant.grant_id, 0) + self._held[grant.grant_id])
             for grant in self._grants.values()
             if grant.subject == subject and grant.grant_id not in self._revoked
         )
+
+
+def _used(drafts: Iterable[Draft]) -> list[str]:
+    return [
+        draft.event.rule for draft in drafts if isinstance(draft.event, ApprovalResolved) and draft.event.via == "grant"
+    ]
