@@ -6,7 +6,7 @@ model is opened, since its providers take seconds to import and are no dependenc
 
 import json
 import os
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from .pydantic_ai_wire import Route
 
 KEYS = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
+_BASE_URLS = {"openai": "OPENAI_BASE_URL", "anthropic": "ANTHROPIC_BASE_URL"}
+# Clients refuse to start without a key, local servers ignore it.
+_NO_KEY = "not-set"
 _DEMO = "`turnlog demo` runs without a key or an extra."
 _OFFICIAL = frozenset({"api.openai.com", "api.anthropic.com"})
 # The library makes up an id with this prefix where the provider sent none.
@@ -40,32 +43,28 @@ def open_model(
     """Open a model by name.
 
     `spec` is `openai:NAME` or `anthropic:NAME`; with `base_url` also a bare NAME, asked of an
-    OpenAI-compatible server. Without `base_url` the key may come from OPENAI_API_KEY or ANTHROPIC_API_KEY;
-    with it only `api_key` is sent, so that no key reaches a server that it was not made for. `settings` are
-    pydantic-ai's model settings (max_tokens, temperature, timeout in seconds, extra_body, ...). `blobs` gives
-    the bytes of an attachment by its digest.
+    OpenAI-compatible server. Without `base_url` it and the key may come from OPENAI_BASE_URL and OPENAI_API_KEY
+    or ANTHROPIC_BASE_URL and ANTHROPIC_API_KEY; with it only `api_key` is sent, so that no key reaches a server
+    that it was not made for. `settings` are pydantic-ai's model settings (max_tokens, temperature, timeout in
+    seconds, extra_body, ...). `blobs` gives the bytes of an attachment by its digest.
 
     Raises:
         Misuse: the name, a setting, the key or the extra is missing or wrong; the message says what to do.
     """
     provider, name = _split(spec, base_url)
-    host = urlsplit(base_url).hostname if base_url is not None else None
-    if base_url is not None and host is None:
-        raise Misuse(f"{base_url!r} is no base URL; write one such as http://127.0.0.1:11434/v1.")
-    key = api_key or (os.environ.get(KEYS[provider]) if base_url is None else "not-set")
-    if not key:
+    url = base_url if base_url is not None else os.environ.get(_BASE_URLS[provider]) or None
+    host = _host(url) if url is not None else None
+    key = api_key or (os.environ.get(KEYS[provider]) if base_url is None else None)
+    if not key and url is None:
         raise Misuse(f"No key for {spec}: set {KEYS[provider]} or pass api_key. {_DEMO}")
     try:
         from . import pydantic_ai_wire as wire
     except ImportError as error:
-        raise Misuse(
-            f"Real models need an extra ({error}): pip install 'turnlog[models]'. {_DEMO}"
-        ) from error
+        raise Misuse(f"Real models need an extra ({error}): pip install 'turnlog[models]'. {_DEMO}") from error
     settings = dict(settings or {})
     wire.check_settings(provider, settings)
-    route = wire.open_route(
-        provider, name, base_url, key, compatible=host is not None and host not in _OFFICIAL
-    )
+    compatible = host is not None and host not in _OFFICIAL
+    route = wire.open_route(provider, name, url, key or _NO_KEY, compatible=compatible)
     return PydanticAIModel(name, route, settings, blobs)
 
 
@@ -82,12 +81,21 @@ def _split(spec: str, base_url: str | None) -> tuple[str, str]:
     return provider, name
 
 
+def _host(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname if parts.scheme in ("http", "https") and parts.port != 0 else None
+    except ValueError:
+        host = None
+    if host is None:
+        raise Misuse(f"{url!r} is no base URL; write one such as http://127.0.0.1:11434/v1.")
+    return host
+
+
 class PydanticAIModel:
     """A `Model` over pydantic-ai, made by `open_model`, for one event loop; `aclose` ends its connections."""
 
-    def __init__(
-        self, name: str, route: "Route", settings: dict[str, Any], blobs: Blobs | None = None
-    ) -> None:
+    def __init__(self, name: str, route: "Route", settings: dict[str, Any], blobs: Blobs | None = None) -> None:
         self.name = name
         self._route, self._settings, self._blobs = route, settings, blobs
 
@@ -95,7 +103,7 @@ class PydanticAIModel:
         """Close the connections."""
         await self._route.client.aclose()
 
-    async def stream(self, call: ModelCall) -> AsyncIterator[Delta | ModelReply]:
+    async def stream(self, call: ModelCall) -> AsyncGenerator[Delta | ModelReply, None]:
         """Send one request, never a second one; closing or cancelling the iteration closes the connection.
 
         Raises:
@@ -212,13 +220,9 @@ def _reply(response: "ModelResponse", to_extras: Callable[["ModelResponse"], str
         why = str(details.get("refusal") or text or "no reason was given")
         raise ModelError("refused", f"The model refused: {why[:500]}", retryable=False, code=raw_finish)
     if not raw_finish:
-        raise ModelError(
-            "incomplete", "The stream ended before the model had finished; nothing of it is kept."
-        )
+        raise ModelError("incomplete", "The stream ended before the model had finished; nothing of it is kept.")
     if not text.strip() and not made:
-        raise ModelError(
-            "empty_reply", f"The model answered nothing (finish reason {raw_finish}).", code=raw_finish
-        )
+        raise ModelError("empty_reply", f"The model answered nothing (finish reason {raw_finish}).", code=raw_finish)
     return ModelReply(
         text=text,
         calls=tuple(_made(part) for part in made),

@@ -34,9 +34,7 @@ _BEGIN, _CONTINUE, _BLANK = "(The conversation begins.)", "(Continue.)", "(no te
 def to_parameters(call: ModelCall) -> ModelRequestParameters:
     """The tools, with their schemas as they are."""
     tools = [
-        LibraryTool(
-            name=tool.name, description=tool.description, parameters_json_schema=tool.parameters, strict=False
-        )
+        LibraryTool(name=tool.name, description=tool.description, parameters_json_schema=tool.parameters, strict=False)
         for tool in call.tools
     ]
     return ModelRequestParameters(function_tools=tools, allow_text_output=True)
@@ -56,7 +54,7 @@ def to_messages(call: ModelCall, system: str, provider: str, blobs: Blobs | None
                 parts.append(_prompt(message.text if message.text.strip() else _BLANK, files))
                 files = []
             case ToolMessage():
-                parts.append(_result(message))
+                parts.append(_result(message, provider))
                 shown = _files(message.attachments, blobs)
                 files += [f"From {message.name}:", *shown] if shown else []
             case AssistantMessage():
@@ -73,12 +71,14 @@ def to_messages(call: ModelCall, system: str, provider: str, blobs: Blobs | None
     return [*out, ModelRequest(parts=parts)]
 
 
-def _result(message: ToolMessage) -> ToolReturnPart:
+def _result(message: ToolMessage, provider: str) -> ToolReturnPart:
+    # Anthropic has a flag for a failure; for the others the library would wrap the text, which says so itself.
+    failed = provider == "anthropic" and message.outcome != "ok"
     return ToolReturnPart(
         tool_name=message.name,
         content=message.content,
         tool_call_id=message.call_id,
-        outcome="success" if message.outcome == "ok" else "failed",
+        outcome="failed" if failed else "success",
     )
 
 
@@ -131,9 +131,7 @@ def to_extras(response: ModelResponse) -> str:
 
 def _said(message: AssistantMessage, system: str, provider: str) -> list[ModelResponsePart]:
     calls = [ToolCallPart(call.name, call.arguments, call.id) for call in message.calls]
-    layout = [
-        item for item in _layout(message.extras) if item["kind"] == "text" or item.get("by") in (None, system)
-    ]
+    layout = [item for item in _layout(message.extras) if item["kind"] == "text" or item.get("by") in (None, system)]
     if provider != "anthropic" and not calls:
         # Chat Completions servers want reasoning back with the calls it led to; some refuse it elsewhere.
         layout = []

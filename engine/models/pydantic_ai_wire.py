@@ -71,11 +71,7 @@ def open_route(provider: str, name: str, base_url: str | None, api_key: str, *, 
     if provider == "anthropic":
         anthropic = AsyncAnthropic(api_key=api_key, base_url=base_url, max_retries=0, http_client=http)
         binds = AnthropicModel(name, provider=AnthropicProvider(anthropic_client=anthropic)).profile
-        always = (
-            {"anthropic_thinking": _DROP_STALE_THINKING}
-            if binds.get("anthropic_binds_thinking_blocks")
-            else {}
-        )
+        always = {"anthropic_thinking": _DROP_STALE_THINKING} if binds.get("anthropic_binds_thinking_blocks") else {}
         # With this flag the library would send a refused request a second time, unseen.
         once = AnthropicModelProfile(anthropic_binds_thinking_blocks=False)
         claude = AnthropicModel(name, provider=AnthropicProvider(anthropic_client=anthropic), profile=once)
@@ -135,7 +131,7 @@ class Fragments:
         """Rewrite the fragment in place: our index; id and name only where they are new."""
         function = fragment.function or ChoiceDeltaToolCallFunction()
         name, given = function.name or "", _text(function.arguments)
-        telling = fragment.id if fragment.id and fragment.id != name else ""
+        telling = fragment.id or ""
         # Servers do leave the index out, whatever the type says.
         where = cast("int | None", fragment.index)
         call = self._under.get(where) if where is not None else self._without_index(telling, name)
