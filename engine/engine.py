@@ -179,6 +179,9 @@ class Engine:
         await asyncio.gather(*self._opening.values(), *self._tasks, return_exceptions=True)
         await asyncio.gather(*(hub.close() for hub in list(self._hubs.values())))
         self._hubs.clear()
+        for model in {id(one.model): one.model for one in self.agents}.values():
+            if (aclose := getattr(model, "aclose", None)) is not None:
+                await aclose()
         self.threads.shutdown(wait=False, cancel_futures=True)
         self.log.close()
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from pydantic import JsonValue
@@ -34,10 +35,16 @@ def parse(arguments: str) -> tuple[dict[str, JsonValue] | None, str]:
     return clean_json(value), ""
 
 
-def propose(calls: Iterable[CallMade], names: Iterable[str], registry: Registry) -> tuple[Proposed, ...]:
-    """The calls with what the registry knows of them."""
+CUT = "the answer was cut off at the token limit, so nothing of it ran; make the calls again, with less text"
+
+
+def propose(
+    calls: Iterable[CallMade], names: Iterable[str], registry: Registry, *, cut: bool = False
+) -> tuple[Proposed, ...]:
+    """The calls with what the registry knows of them. Of an answer that was `cut` at a limit, no call may run."""
     known = {provider_name(name): name for name in names}
-    return tuple(_propose(call, registry.get(known.get(call.name, call.name)), registry) for call in calls)
+    found = tuple(_propose(call, registry.get(known.get(call.name, call.name)), registry) for call in calls)
+    return tuple(replace(one, problem=one.problem or CUT) for one in found) if cut else found
 
 
 def _propose(call: CallMade, tool: Tool | None, registry: Registry) -> Proposed:

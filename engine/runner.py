@@ -151,7 +151,7 @@ class Runner:
             effect.key,
             inp.ModelReplied(
                 key=effect.key, message_id=message_id, text=clean(reply.text),
-                calls=propose(reply.calls, names, engine.registry), reasoning=clean(reply.reasoning),
+                calls=propose(reply.calls, names, engine.registry, cut=reply.finish == "length"), reasoning=clean(reply.reasoning),
                 extras=clean(reply.extras), usage=_counted(reply.usage), model=reply.model or agent.model.name,
                 finish=reply.finish, request=record, available=names,
                 actor=f"agent:{effect.speaker}",
@@ -245,9 +245,7 @@ class Runner:
             raise CorruptLog("the arguments in the log are not those that were allowed; nothing ran")
         return tool, text
 
-    async def _perform(
-        self, tool: Tool, arguments: str, context: ToolContext, effect: RunTool
-    ) -> tuple[str, str]:
+    async def _perform(self, tool: Tool, arguments: str, context: ToolContext, effect: RunTool) -> tuple[str, str]:
         values = tool.values(arguments)
         if tool.context_parameter:
             values[tool.context_parameter] = context
