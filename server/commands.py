@@ -188,8 +188,7 @@ async def _create(connection: "Connection", frame: fr.Create) -> None:
     given = frame.limits.model_dump(exclude_none=True) if frame.limits else {}
     limits = engine.limits.model_copy(update=given)
     if (rows := engine.log.read(name, 0, 1)) and isinstance(first := rows[0].event, SessionStarted):
-        same = first.owner == principal.name and (first.entry, first.limits) == (frame.entry, limits)
-        if frame.session is not None or not same:
+        if (first.owner, first.entry, first.limits) != (principal.name, frame.entry, limits):
             raise Denied("conflict", f"the id {name!r} is taken: choose another, or leave it out")
         connection.reply(fr.Reply(id=frame.id, session=name, seq=1, repeated=True))
         return

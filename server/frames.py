@@ -52,7 +52,10 @@ class LimitsGiven(FromClient):
 
 
 class Create(Command):
-    """Start a session that the principal owns. Without `session` the server chooses the id."""
+    """Start a session that the principal owns. Without `session` the server chooses the id.
+
+    A session of that id which they own already, with the same entry and limits, is the answer too (`repeated`).
+    """
 
     type: Literal["create"]
     session: NewSession | None = None
