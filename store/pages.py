@@ -9,11 +9,11 @@ import contextlib
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from sqlite_utils import Database
 
-from ..fsm.errors import StorageError
+from ..fsm.errors import Misuse, StorageError
 from .driver import CANTOPEN, READONLY, code_of, sqlite3, translate
 from .schema import MIGRATIONS, check
 
@@ -33,6 +33,7 @@ class Pages:
         if not self.path.is_file():
             raise StorageError(f"there is no log at {self.path}: check the path")
         self._lock = threading.Lock()
+        self._closed = False
         try:
             self._db = self._open()
         except sqlite3.Error as error:
@@ -87,21 +88,35 @@ class Pages:
         no other row.
         """
         with self._lock:
-            conn = self._db.conn
-            with contextlib.suppress(sqlite3.OperationalError):
-                return list(conn.execute(sql, args).fetchall())
-            conn.text_factory = _escape
+            if self._closed:
+                raise Misuse(f"the log {self.path} is closed: open it again")
             try:
-                return list(conn.execute(sql, args).fetchall())
+                return self._all(sql, args)
             except sqlite3.Error as error:
                 raise translate(error, self.path, "cannot read") from error
-            finally:
-                conn.text_factory = str
+
+    def _all(self, sql: str, args: Sequence[Any]) -> list[tuple[Any, ...]]:
+        conn = self._db.conn
+        try:
+            return list(conn.execute(sql, args).fetchall())
+        except sqlite3.OperationalError:
+            conn.text_factory = _escape
+        try:
+            return list(conn.execute(sql, args).fetchall())
+        finally:
+            conn.text_factory = str
 
     def close(self) -> None:
         """Close the connection."""
         with self._lock:
+            self._closed = True
             self._db.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def _escape(data: bytes) -> str:

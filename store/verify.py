@@ -52,11 +52,8 @@ class Report:
 def heads(source: str | Path | LogReader) -> dict[str, tuple[int, str]]:
     """(seq, hash in hexadecimal) of every session: keep it where a writer of the database cannot reach."""
     if not isinstance(source, LogReader):
-        reader = LogReader(source)
-        try:
+        with LogReader(source) as reader:
             return heads(reader)
-        finally:
-            reader.close()
     found = {}
     for session in source.session_ids():
         last = source.last(session)
@@ -70,11 +67,8 @@ def verify(source: str | Path | LogReader, kept: Heads | None = None) -> Report:
     `kept` is what `heads` gave earlier. A session that has grown since is fine, one that has shrunk is not.
     """
     if not isinstance(source, LogReader):
-        reader = LogReader(source)
-        try:
+        with LogReader(source) as reader:
             return verify(reader, kept)
-        finally:
-            reader.close()
     report = Report(file=_file(source))
     seen = set()
     for session in source.session_ids():

@@ -8,6 +8,7 @@ back and done again with a savepoint around each job. The error of a failed comm
     StorageError    the lock was not to be had within the limit; nothing was written
 """
 
+import contextlib
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -123,6 +124,7 @@ class Writer:
 
     def __init__(self, db: Database, path: Path) -> None:
         self.stats = Stats()
+        self.after_batch: Callable[[], object] | None = None
         self._db = db
         self._path = path
         self._known = Known()
@@ -159,8 +161,10 @@ class Writer:
     def _run(self) -> None:
         try:
             while (batch := self._take()) is not None:
-                if batch:
-                    self._commit(batch)
+                self._commit(batch)
+                if self.after_batch is not None:
+                    with contextlib.suppress(Exception):  # a listener's fault, such as an event loop that is closed
+                        self.after_batch()
         finally:
             self._finish()
 
@@ -183,7 +187,7 @@ class Writer:
     def _commit(self, batch: list[Job[Any]]) -> None:
         """Do a batch and answer its futures, each exactly once."""
         if self._failure is not None:
-            _answer(batch, [self._failure] * len(batch))
+            _answer(batch, _each(self._failure, batch))
             return
         try:
             answers = self._attempt(batch, one_by_one=False)
@@ -203,7 +207,7 @@ class Writer:
         answer = self._failure or translate(error, self._path, "cannot append to")
         if isinstance(answer, StorageFailed):
             self._failure = answer
-        return [answer] * len(batch)
+        return _each(answer, batch)
 
     def _roll_back(self) -> None:
         self._known.clear()
@@ -290,6 +294,11 @@ def _apply(tx: Transaction, job: Job[Any]) -> Any:
         return job.apply(tx)
     except Error as error:  # a conflict, found before anything was written
         return error
+
+
+def _each(error: Error, batch: list[Job[Any]]) -> list[Error]:
+    # One object a future: raising an exception again and again makes its traceback grow.
+    return [type(error)(*error.args) for _ in batch]
 
 
 def _answer(batch: list[Job[Any]], answers: list[Any]) -> None:

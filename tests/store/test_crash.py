@@ -28,7 +28,6 @@ os.kill(os.getpid(), 9)
 
 
 @pytest.mark.field(4)
-@pytest.mark.accept(65)
 def test_what_was_acknowledged_survives_a_kill_right_after_it(path: Path) -> None:
     acked = 0
     for appends in range(1, 8):
@@ -65,7 +64,6 @@ asyncio.run(main())
 
 
 @pytest.mark.field(4)
-@pytest.mark.accept(65)
 def test_a_kill_in_the_middle_of_many_appends_loses_nothing_that_was_acknowledged(path: Path) -> None:
     seen: dict[str, int] = {}
     for lines in (1, 7, 40, 200, 700):
@@ -135,7 +133,6 @@ def test_a_fault_of_the_disk_is_typed_and_what_was_acknowledged_is_there(path: P
     assert integrity(path) == ["ok"]
 
 
-@pytest.mark.accept(65)
 @pytest.mark.parametrize("call", [1, 2, 3, 4, 6, 9, 13, 18, 24, 31])
 def test_a_kill_at_any_system_call_that_writes_loses_nothing_that_was_acknowledged(path: Path, call: int) -> None:
     process = under_strace(path, f"pwrite64,fdatasync,ftruncate:signal=KILL:when={call}")

@@ -51,6 +51,13 @@ def test_a_reader_cannot_write(reader: LogReader) -> None:
         reader.fetch("DELETE FROM leases")
 
 
+def test_a_closed_reader_says_so(reader: LogReader) -> None:
+    reader.close()
+    reader.close()
+    with pytest.raises(Misuse, match="is closed: open it again"):
+        reader.read("a")
+
+
 def test_a_reader_needs_a_log(path: Path) -> None:
     with pytest.raises(StorageError, match="there is no log at"):
         LogReader(path)

@@ -52,7 +52,6 @@ def test_what_is_queued_together_is_committed_together(log: SQLiteLog) -> None:
     assert (log.stats.commits, log.stats.rows, log.stats.largest) == (5, 9, 9)
 
 
-@pytest.mark.accept(64)
 async def test_sixty_four_busy_sessions_share_their_commits(log: SQLiteLog) -> None:
     async def talk(name: str) -> None:
         epoch = await asyncio.wrap_future(log.lease(name, "o"))
@@ -101,6 +100,29 @@ def test_sixty_four_busy_sessions_share_their_fsyncs(path: Path, tmp_path: Path)
     # Beside one fsync a commit: setting up the file, and checkpoints.
     assert commits - 5 <= calls <= commits + 20
     assert calls <= 0.05 * rows
+
+
+def test_whoever_waits_for_batches_is_called_once_for_each_when_its_futures_are_done(log: SQLiteLog) -> None:
+    log.lease("s", "o").result()
+    seen: list[list[bool]] = []
+    futures: list[Future[Any]] = []
+    called = threading.Semaphore(0)
+
+    def batch_is_done() -> None:
+        seen.append([future.done() for future in futures])
+        called.release()
+        raise RuntimeError("the listener's own fault")
+
+    with one_batch(log):
+        futures += [log.append("s", 0, 1, [message(1)]), log.append("s", 9, 1, [message(1)])]
+        log.after_batch(batch_is_done)
+    called.acquire()  # the batch of `one_batch` itself
+    called.acquire()
+    assert seen[-1] == [True, True]
+    assert len(seen) == 2
+    log.after_batch(None)
+    assert log.append("s", 1, 1, [message(2)]).result()[0].seq == 2
+    assert len(seen) == 2
 
 
 def test_an_append_that_is_refused_leaves_its_neighbours(log: SQLiteLog) -> None:
@@ -232,13 +254,14 @@ def test_after_an_io_error_nothing_is_taken_until_the_log_is_opened_again(path: 
         first.result()
     log._writer._db.conn = good  # the disk seems to be well again, which proves nothing
     for future in (log.append("s", 10, 1, [message(1)]), log.lease("s", "o"), log.put_blob(b"")):
-        with pytest.raises(StorageFailed):
+        with pytest.raises(StorageFailed) as again:
             future.result()
+        assert again.value is not first.exception()
     assert log.read("s") == rows
     log.close()
-    with SQLiteLog(path) as again:
-        assert again.read("s") == rows
-        assert again.append("s", 10, 1, [message(1)]).result()[0].seq == 11
+    with SQLiteLog(path) as log:
+        assert log.read("s") == rows
+        assert log.append("s", 10, 1, [message(1)]).result()[0].seq == 11
 
 
 def test_a_rollback_that_fails_is_fatal(path: Path) -> None:
