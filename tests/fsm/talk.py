@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from pydantic import JsonValue
 
 from tests.fakes import FakeClock, Ids
-from turnlog.fsm import Decision, Row, Session, decide, evolve, pending, replay
+from turnlog.fsm import Decision, Refusal, Row, Session, decide, evolve, pending, replay
 from turnlog.fsm import events as ev
 from turnlog.fsm import inputs as inp
 from turnlog.fsm.canonical import digest
@@ -59,14 +59,18 @@ class Talk:
         entry: str = "",
         owner: str = "ann",
     ) -> None:
+        self.fresh()
+        agents = agents or (USER, BOT)
+        self.put(inp.Start(owner, agents, channels, entry, limits or ev.Limits(), "test", None, history))
+
+    def fresh(self) -> None:
+        """A session that nobody has started."""
         self.clock = FakeClock()
         self.ids = Ids()
         self.session = Session(id="s")
         self.rows: list[Row] = []
         self.walked: list[tuple[State, str]] = []
         self.epoch = 1
-        agents = agents or (USER, BOT)
-        self.put(inp.Start(owner, agents, channels, entry, limits or ev.Limits(), "test", None, history))
 
     def put(self, given: inp.Input) -> Decision:
         """Let one input in and keep what it leads to."""
@@ -212,3 +216,8 @@ def decided(rows: list[Row], after: int) -> Iterable[Row]:
 def kinds(decision: Decision) -> list[str]:
     """The kinds of a decision's events."""
     return [event.kind for event in decision.events]
+
+
+def code(refusal: Refusal | None) -> str:
+    """The code of a refusal, "" for none."""
+    return refusal.code if refusal else ""
