@@ -140,9 +140,9 @@ async def test_a_decision_in_a_form_that_cannot_be_stored_is_refused_and_the_req
     async with world.engine(world.agent(call(("pay", {"amount": 5, "to": "A"})), say("done"))) as engine:
         c = await engine.create("s")
         await c.send("pay")
-        for wrong in ({"outcome": "perhaps"}, {"outcome": "approved", "remember": "for ever"}):
+        for outcome, remember in (("perhaps", ""), ("approved", "for ever")):
             with pytest.raises(Misuse):
-                await asyncio.wait_for(c.decide(request(c), **wrong), 10)
+                await asyncio.wait_for(c.decide(request(c), outcome, remember=remember), 10)
         with pytest.raises(Misuse):
             await asyncio.wait_for(c.decide(request(c), "approved", arguments={"amount": float("nan"), "to": "B"}), 10)
         await c.decide(request(c), "approved")
