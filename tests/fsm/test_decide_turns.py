@@ -216,4 +216,4 @@ def test_questions_come_after_the_tools_of_their_round_and_one_by_one() -> None:
     talk.answer("2")
     assert [one.questions[0].text for one in talk.of(ev.QuestionAsked)] == ["a?", "b?"]
     assert [one.content for one in talk.of(ev.ToolReturned)] == ["fine", "a?\n1", "b?\n2"]
-    assert talk.owed(CallModel)
+    assert talk.owed(CallModel).speaker == "@agent"
