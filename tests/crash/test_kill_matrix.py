@@ -131,7 +131,9 @@ def test_killed_at_each_point_a_session_goes_on_and_repeats_nothing_unasked(
 
 
 @pytest.mark.accept(65)
-@pytest.mark.field(4, 50, 52)
+@pytest.mark.field(4)
+@pytest.mark.field(50)
+@pytest.mark.field(52)
 @pytest.mark.parametrize("scene", ["whole", "failing", "round"])
 def test_killed_around_each_commit_of_a_conversation_the_log_ends_the_same(
     scene: str, tmp_path: Path, nurseries: Nurseries
