@@ -7,6 +7,8 @@ from ..fsm.approval import Standing
 from ..fsm.events import ApprovalResolved, GrantRecorded, GrantRevoked, Row
 from ..store.base import Draft
 
+_COUNTED = frozenset({"grant_recorded", "grant_revoked", "approval_resolved"})
+
 
 class GrantBook:
     """Grants of scope "user", by subject."""
@@ -22,6 +24,8 @@ class GrantBook:
         """Take committed rows in; their order over sessions does not matter."""
         for row in rows:
             event = row.event
+            if event.kind not in _COUNTED:
+                continue
             if isinstance(event, GrantRecorded):
                 if event.scope == "user":
                     self._grants[event.grant_id] = event
@@ -32,11 +36,13 @@ class GrantBook:
 
     def hold(self, drafts: Iterable[Draft]) -> None:
         """Count the uses in an append that is under way, so that another session cannot use a grant up as well."""
-        self._held.update(_used(drafts))
+        if used := _used(drafts):
+            self._held.update(used)
 
     def release(self, drafts: Iterable[Draft]) -> None:
         """The append has ended; if it was committed, `observe` counts its uses."""
-        self._held.subtract(_used(drafts))
+        if used := _used(drafts):
+            self._held.subtract(used)
 
     def of(self, subject: str) -> tuple[Standing, ...]:
         """What a user has allowed and not taken back, with how often it was used."""

@@ -327,7 +327,8 @@ class Hub:
         if self._history is not None:
             self._history.add(rows)
         self.engine.observe(self, rows)
-        self.publish(Rows(session.id, rows))
+        if self._listeners:
+            self.publish(Rows(session.id, rows))
         for entry in [entry for entry in self._waiting if entry[0](session)]:
             self._waiting.remove(entry)
             if not entry[1].done():

@@ -151,7 +151,8 @@ class Runner:
             effect.key,
             inp.ModelReplied(
                 key=effect.key, message_id=message_id, text=clean(reply.text),
-                calls=propose(reply.calls, names, engine.registry, cut=reply.finish == "length"), reasoning=clean(reply.reasoning),
+                calls=propose(reply.calls, names, engine.registry, cut=reply.finish == "length"),
+                reasoning=clean(reply.reasoning),
                 extras=clean(reply.extras), usage=_counted(reply.usage), model=reply.model or agent.model.name,
                 finish=reply.finish, request=record, available=names,
                 actor=f"agent:{effect.speaker}",

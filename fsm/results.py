@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from . import events as ev
@@ -156,7 +155,7 @@ def _tools_ready(s: Session, i: inp.ToolsReady, now: int, new_id: NewId) -> Reac
         facts = i.facts[call.id]
         if facts is None:
             verdict = "outcome_unknown" if call.attempt else "unknown_tool"
-            started.append(returned(replace(call, verdict=verdict)))
+            started.append(returned(call._replace(verdict=verdict)))
             continue
         if again and not facts.idempotent:
             asked.append(ask(s, call, "outcome_unknown", now, new_id, facts))

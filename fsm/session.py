@@ -5,7 +5,7 @@ costs the same at event 10 and at event 1,000,000.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -21,8 +21,7 @@ from .values import DEFAULT_LIMITS, NO_USAGE
 SETTLED_KEPT = 64  # how many past requests can still be answered with "already decided, by whom, when"
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """A call of the open round.
 
     `status`: gated (needs a word), waiting (a request is open), approved, started, unknown (started under an older
@@ -73,7 +72,7 @@ class Session(NamedTuple):
 
     `speaker` is the node that speaks next and `listener` whom it answers; while a channel has to choose, `speaker` is
     the channel. `step` counts completions and continues, `completions` is per speaker, `attempt` counts
-    failures of the next one.
+    failures of the next one. `due` is set when a model has finished while a person's message waited.
     """
 
     id: str = ""
@@ -101,6 +100,7 @@ class Session(NamedTuple):
     settled: tuple[Settled, ...] = ()
     question: ev.QuestionAsked | None = None
     queue: tuple[ev.MessageQueued, ...] = ()
+    due: bool = False
     usage: ev.Usage = NO_USAGE
     citations: tuple[ev.Citation, ...] = ()
     grants: tuple[Standing, ...] = ()
@@ -166,8 +166,8 @@ def replay(rows: Iterable[ev.Row], start: Session | None = None, to: int | None 
     return session
 
 
-def _with(session: Session, call_id: str, **changes: object) -> tuple[Call, ...]:
-    return tuple(replace(c, **changes) if c.id == call_id else c for c in session.calls)  # type: ignore[arg-type]  # replace checks field names at run time
+def _with(session: Session, call_id: str, **changes: Any) -> tuple[Call, ...]:
+    return tuple([call._replace(**changes) if call.id == call_id else call for call in session.calls])
 
 
 def _session_started(_: Session, e: ev.SessionStarted) -> Changes:
@@ -188,6 +188,7 @@ def _message_added(s: Session, e: ev.MessageAdded) -> Changes:
         "last": Last(e.sender, e.recipient, e.by, e.control),
         "calls": (), "tool_calls": 0, "over_cap": False, "attempt": 0, "synthetic": False, "citations": (),
         "speaker": e.recipient, "listener": "" if group else e.sender, "usage": NO_USAGE,
+        "due": e.by == "model" and bool(s.queue),
     }  # fmt: skip
     if e.by == "preload":
         return changes
@@ -233,7 +234,7 @@ def _message_queued(s: Session, e: ev.MessageQueued) -> Changes:
 
 def _session_resumed(s: Session, e: ev.SessionResumed) -> Changes:
     calls = tuple(
-        replace(call, status="unknown") if call.status == "started" and call.epoch < e.epoch else call
+        call._replace(status="unknown") if call.status == "started" and call.epoch < e.epoch else call
         for call in s.calls
     )
     return {"epoch": e.epoch, "calls": calls}
