@@ -9,7 +9,7 @@ from typing import Annotated, cast
 import typer
 
 from .. import __version__
-from . import audit, diagram, replay, sessions, verify
+from . import audit, demo, diagram, replay, serve, sessions, verify
 from .text import plain
 
 PROGRAM = "turnlog"
@@ -39,6 +39,8 @@ def turnlog(
         raise typer.Exit(2)
 
 
+app.command("demo")(demo.demo)
+app.command("serve")(serve.serve)
 app.command("sessions")(sessions.sessions)
 app.command("replay")(replay.replay)
 app.command("audit")(audit.audit)

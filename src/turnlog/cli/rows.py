@@ -15,7 +15,7 @@ def row_line(row: "Row", *, at: bool = True) -> str:
     when = f"{moment(row.at)}  " if at else ""
     told = told_of(row.event)
     return (
-        f"{row.seq:>5}  {when}{row.state:<17}  {visible(row.actor):<14}  {row.event.kind}{f'  {told}' if told else ''}"
+        f"{row.seq:>5}  {when}{row.state:<17}  {visible(row.actor):<16}  {row.event.kind}{f'  {told}' if told else ''}"
     )
 
 
@@ -46,6 +46,8 @@ def told_of(event: Any) -> str:
             return f"{visible(event.speaker)}: {calls}"
         case "approval_requested":
             return f"{event.request_id} {visible(event.tool)} {arguments(event.arguments, _TEXT)} ({event.why})"
+        case "approval_shown":
+            return f"{event.request_id} to {visible(event.connection)}"
         case "approval_resolved":
             edited = f" edited to {arguments(event.arguments, _TEXT)}" if event.arguments is not None else ""
             reason = f' because "{short(event.reason, _TEXT)}"' if event.reason else ""

@@ -7,11 +7,15 @@ text look like one of these is written as `\u{5c}`.
 """
 
 import json
+import os
 import re
+import sys
 import time
 import unicodedata
 from collections.abc import Sequence
 from typing import Any
+
+import typer
 
 # Unicode calls these letters, symbols or marks, but they are drawn as nothing or as a gap.
 _BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
@@ -69,6 +73,12 @@ def short(text: str, limit: int = 200) -> str:
 def to_json(value: Any) -> str:
     """JSON of ASCII characters only, so that no terminal can be moved by it."""
     return json.dumps(value, indent=2)
+
+
+def styled(text: str, colour: str | None = None, *, bold: bool = False) -> str:
+    """Coloured where a person looks on."""
+    plain_wanted = not sys.stdout.isatty() or "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
+    return text if plain_wanted else typer.style(text, fg=colour, bold=bold or None)
 
 
 def table(rows: Sequence[tuple[str, ...]], heads: tuple[str, ...]) -> list[str]:

@@ -1,0 +1,57 @@
+"""Lines from standard input without a thread, so that Ctrl-C ends the process at once."""
+
+import asyncio
+import os
+from collections import deque
+
+
+class Lines:
+    """Reads a file descriptor in the event loop. `close` when done."""
+
+    def __init__(self, file: int = 0) -> None:
+        self._file = file
+        self._rest = b""
+        self._lines: deque[str] = deque()
+        self._ended = False
+        self._news = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        try:
+            self._loop.add_reader(file, self._read)
+            self._watched = True
+        except PermissionError:
+            # A file on a disk cannot be waited for, and never makes anybody wait.
+            self._watched = False
+
+    def _read(self) -> None:
+        data = os.read(self._file, 65536)
+        *whole, self._rest = (self._rest + data).split(b"\n")
+        self._lines.extend(line.decode("utf-8", "replace") for line in whole)
+        if not data:
+            self._ended = True
+            if self._rest:
+                self._lines.append(self._rest.decode("utf-8", "replace"))
+            self.close()
+        self._news.set()
+
+    async def next(self, prompt: str = "") -> str:
+        """The next line.
+
+        Raises:
+            EOFError: there is none.
+        """
+        print(prompt, end="", flush=True)
+        while not self._lines:
+            if self._ended:
+                print()
+                raise EOFError
+            if self._watched:
+                self._news.clear()
+                await self._news.wait()
+            else:
+                self._read()
+        return self._lines.popleft()
+
+    def close(self) -> None:
+        """Look no longer."""
+        if self._watched:
+            self._loop.remove_reader(self._file)

@@ -1,0 +1,83 @@
+"""`turnlog serve`: lets clients in over a WebSocket on this machine."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .options import DEFAULT_DB, Db
+
+if TYPE_CHECKING:
+    from ..engine import Engine
+
+
+def serve(
+    *,
+    app: Annotated[
+        str, typer.Option("--app", help="module:attribute, a list of agents or a function that returns it.")
+    ] = "",
+    db: Db = DEFAULT_DB,
+    host: Annotated[str, typer.Option("--host", help="An address of this machine.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 takes a free one.")] = 8765,
+    token_file: Annotated[
+        Path | None, typer.Option("--token-file", help="Read the token from here; made when it is missing.")
+    ] = None,
+    origins: Annotated[
+        list[str] | None, typer.Option("--origin", help="A page that may connect, such as https://app.example.")
+    ] = None,
+) -> None:
+    """Serve sessions over a WebSocket. Stop it with Ctrl-C or kill it: every session goes on at the next start."""
+    import asyncio
+
+    asyncio.run(_serve(app, db, host, port, token_file, origins or []))
+
+
+async def _serve(app: str, db: Path, host: str, port: int, token_file: Path | None, origins: list[str]) -> None:
+    from ..server import Principal, Server
+    from .application import build
+
+    token = _token(token_file) if token_file is not None else ""
+    tokens = {token: Principal("local", all_sessions=True)} if token else None
+    engine = build(db, "turnlog serve", lambda: _arguments(app, db))
+    async with engine, Server(engine, host, port, tokens, origins=origins) as server:
+        print(f"turnlog serves {db} at {server.url}")
+        print(f"token in {token_file}" if token_file is not None else f"token {server.token}", flush=True)
+        await _until_stopped(engine)
+    if engine.failure is not None:
+        raise engine.failure
+
+
+def _arguments(app: str, db: Path) -> dict[str, Any]:
+    from .application import demo_folder, engine_arguments
+
+    if app:
+        return engine_arguments(app)
+    from ..demo.agent import demo_agent
+
+    folder = demo_folder(db)
+    print(f"No --app: the demo's agent answers (its model is scripted, not an LLM) over the toy files in {folder}")
+    return {"agents": [demo_agent(folder)]}
+
+
+def _token(path: Path) -> str:
+    from ..server import fresh_token
+
+    if not path.exists():
+        path.touch(mode=0o600)
+        path.write_text(fresh_token() + "\n", encoding="ascii")
+    return path.read_text(encoding="utf-8").strip()
+
+
+async def _until_stopped(engine: "Engine") -> None:
+    """Return at SIGINT or SIGTERM, or when the log failed."""
+    import asyncio
+    import signal
+
+    loop = asyncio.get_running_loop()
+    stopped = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopped.set)
+    waits = [loop.create_task(one.wait()) for one in (stopped, engine.failed)]
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    for wait in waits:
+        wait.cancel()
