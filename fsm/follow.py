@@ -108,18 +108,21 @@ def _after_message(session: Session) -> ev.Event | None:
     if last is None or session.synthetic:
         return None
     group = session.channels.get(last.recipient)
+    waiting: ev.Event | None = None
     if last.by == "model" and session.listener != last.recipient:
         if last.control == "TERMINATE":
             return ev.SessionTerminated(reason="TERMINATE")
+        # Among models that talk to each other, a person's message comes as soon as one has finished.
+        waiting = said(session.queue[0]) if session.due else None
         limit = group.max_rounds if group else session.limits.max_rounds
         counter = last.recipient if group else pair(last.sender, last.recipient)
         if session.rounds.get(counter, 0) >= limit:
-            return ev.SessionTerminated(reason="max_rounds")
+            return waiting or ev.SessionTerminated(reason="max_rounds")
         if last.control == "INTERRUPT":
             return over_by(session, "requested")
     if session.speaker in session.channels:
-        return None if candidates(session, session.speaker) else ev.SessionTerminated(reason="no_speaker")
-    return _person_next(session, last.by)
+        return waiting or (None if candidates(session, session.speaker) else ev.SessionTerminated(reason="no_speaker"))
+    return _person_next(session, last.by) or waiting
 
 
 def over_by(session: Session, reason: str) -> ev.TurnInterrupted:
