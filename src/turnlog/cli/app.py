@@ -9,7 +9,7 @@ from typing import Annotated, cast
 import typer
 
 from .. import __version__
-from . import audit, demo, diagram, replay, serve, sessions, verify
+from . import audit, chat, demo, diagram, replay, serve, sessions, verify
 from .text import plain
 
 PROGRAM = "turnlog"
@@ -41,6 +41,7 @@ def turnlog(
 
 app.command("demo")(demo.demo)
 app.command("serve")(serve.serve)
+app.command("chat")(chat.chat)
 app.command("sessions")(sessions.sessions)
 app.command("replay")(replay.replay)
 app.command("audit")(audit.audit)
@@ -69,9 +70,11 @@ def run(argv: Sequence[str]) -> int:
         # Imported here, since it takes the whole machine with it and `turnlog --help` needs none of that.
         from ..fsm.errors import Error
 
-        if not isinstance(error, Error):
+        if isinstance(error, Error):
+            return _failed(str(error))
+        if os.environ.get("TURNLOG_DEBUG"):
             raise
-        return _failed(str(error))
+        return _failed(f"{type(error).__name__}: {error}\nThis is a fault of turnlog. TURNLOG_DEBUG=1 shows where.")
     return code if isinstance(code, int) else 0
 
 

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ..fsm.events import ApprovalRequested
 
 Ask = Callable[[str], str]
+AskLater = Callable[[str], Awaitable[str]]
 
 _GATED = {"a": "approve", "e": "edit", "d": "deny"}
 _UNKNOWN = {"r": "run again", "c": "it took effect", "g": "give up"}
@@ -45,26 +46,40 @@ def card(request: "ApprovalRequested", now: int | None = None) -> list[str]:
     return lines
 
 
-def ask_word(request: "ApprovalRequested", ask: Ask = input, default: Word | None = None) -> Word:
+async def ask_word_async(request: "ApprovalRequested", ask: AskLater, default: Word | None = None) -> Word:
     """Ask until there is a usable word. An empty answer takes the default, if there is one."""
     choices = _UNKNOWN if request.why == "outcome_unknown" else _GATED
     menu = ", ".join(f"[{key}] {name}" for key, name in choices.items())
     hint = f" (Enter: {told(default)})" if default is not None else ""
     while True:
-        said = ask(f"{menu}{hint}: ").strip().lower()
+        said = (await ask(f"{menu}{hint}: ")).strip().lower()
         if not said and default is not None:
             return default
-        key = _SAID.get(said, said)[:1] if said in _SAID or said in choices.values() else said
-        match key:
-            case "a" | "r" if key in choices:
+        match next((key for key, name in choices.items() if _SAID.get(said, said) in (key, name)), ""):
+            case "a" | "r":
                 return Word("approved")
-            case "d" | "g" if key in choices:
-                return Word("denied", reason=ask("reason (may be empty): ").strip())
-            case "c" if key in choices:
-                return Word("committed", result=ask("its result, for the model: ").strip())
-            case "e" if key in choices:
-                return Word("approved", _edited(request, ask))
-        print(f"{visible(said)!r} is none of them: type one of {', '.join(choices)}")
+            case "d" | "g":
+                return Word("denied", reason=(await ask("reason (may be empty): ")).strip())
+            case "c":
+                return Word("committed", result=(await ask("its result, for the model: ")).strip())
+            case "e":
+                return Word("approved", await _edited(request, ask))
+            case _:
+                print(f"{visible(said) or 'nothing'} is none of them: type one of {', '.join(choices)}")
+
+
+def ask_word(request: "ApprovalRequested", ask: Ask = input, default: Word | None = None) -> Word:
+    """The same where nothing else goes on meanwhile."""
+
+    async def now(prompt: str) -> str:
+        return ask(prompt)
+
+    try:
+        ask_word_async(request, now, default).send(None)
+    except StopIteration as done:
+        word: Word = done.value
+        return word
+    raise AssertionError("nothing was awaited")
 
 
 def told(word: Word) -> str:
@@ -75,14 +90,14 @@ def told(word: Word) -> str:
     return f'{verb} because "{plain(word.reason)}"' if word.reason else verb
 
 
-def _edited(request: "ApprovalRequested", ask: Ask) -> dict[str, Any]:
+async def _edited(request: "ApprovalRequested", ask: AskLater) -> dict[str, Any]:
     print(f"now: {arguments(request.arguments)}")
     while True:
         try:
-            value = json.loads(ask("new arguments, a JSON object: "))
+            value = json.loads(await ask("new arguments, a JSON object: "))
         except ValueError as error:
             print(f"that is no JSON ({error}): try again")
             continue
         if isinstance(value, dict):
             return value
-        print("that is no JSON object: write for example " + json.dumps(dict(request.arguments)))
+        print("that is no JSON object: try again")

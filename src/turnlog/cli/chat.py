@@ -1,0 +1,76 @@
+"""`turnlog chat`: a conversation in the terminal, with approvals, in this process."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .options import DEFAULT_DB, Db
+
+if TYPE_CHECKING:
+    from ..engine import Engine
+
+SCRIPTED = "scripted"
+
+
+def chat(
+    *,
+    model: Annotated[
+        str, typer.Option("--model", help="openai:NAME, anthropic:NAME, or scripted (the demo's, no LLM).")
+    ] = "",
+    base_url: Annotated[
+        str | None, typer.Option("--base-url", help="An OpenAI-compatible server, such as http://127.0.0.1:11434/v1.")
+    ] = None,
+    tools: Annotated[str, typer.Option("--tools", help="module:attribute, a list of tools for the model.")] = "",
+    app: Annotated[str, typer.Option("--app", help="module:attribute, agents in place of --model and --tools.")] = "",
+    role: Annotated[str, typer.Option("--role", help="What the model is told about itself.")] = "",
+    session: Annotated[str, typer.Option("--session", help="Go on with this session.")] = "",
+    db: Db = DEFAULT_DB,
+) -> None:
+    """Talk with a model; its calls are asked about here. Leave with Ctrl-D or /quit, go on with --session."""
+    import asyncio
+
+    from .application import build
+
+    if not model and not app:
+        raise typer.BadParameter(
+            "name a model: --model openai:NAME or anthropic:NAME (pip install 'turnlog[models]', and its key in "
+            "OPENAI_API_KEY or ANTHROPIC_API_KEY), --base-url URL --model NAME for a local server, or --model scripted",
+            param_hint="--model",
+        )
+
+    async def run() -> None:
+        from .talk import Talk
+
+        engine = build(db, "turnlog chat", lambda: _arguments(db, model, base_url, tools, app, role))
+        try:
+            async with engine:
+                await Talk(engine, db).run(session)
+        finally:
+            await _close(engine)
+
+    asyncio.run(run())
+
+
+def _arguments(db: Path, model: str, base_url: str | None, tools: str, app: str, role: str) -> dict[str, Any]:
+    from ..engine import Agent
+    from ..engine.models.pydantic_ai import open_model
+    from .application import demo_folder, engine_arguments, load_tools
+
+    if app:
+        return engine_arguments(app)
+    if model == SCRIPTED:
+        from ..demo.agent import demo_agent
+
+        folder = demo_folder(db)
+        print(f"The model is scripted, not an LLM; its tools work on the toy files in {folder}")
+        return {"agents": [demo_agent(folder)]}
+    opened = open_model(model, base_url=base_url)
+    return {"agents": [Agent("@agent", opened, role=role, tools=load_tools(tools) if tools else ())]}
+
+
+async def _close(engine: "Engine") -> None:
+    for agent in engine.agents:
+        close = getattr(agent.model, "aclose", None)
+        if close is not None:
+            await close()
