@@ -267,7 +267,10 @@ ToolOutcome = Literal[
 
 
 class ToolReturned(EventBase):
-    """The one result of a call. `duration_ms` is for people, nothing is decided by it."""
+    """The one result of a call. `edited` are the arguments that ran, where a person changed them.
+
+    `duration_ms` is for people, nothing is decided by it.
+    """
 
     kind: Literal["tool_returned"] = "tool_returned"
     call_id: str
@@ -277,6 +280,7 @@ class ToolReturned(EventBase):
     attachments: tuple[Attachment, ...] = ()
     notes: tuple[str, ...] = ()
     duration_ms: int = 0
+    edited: dict[str, JsonValue] | None = None
 
 
 class TurnInterrupted(EventBase):

@@ -205,6 +205,8 @@ def _calls(said: ToolsCalled, results: dict[str, ToolReturned]) -> list[Message]
     for part, call in zip(parts, said.calls, strict=True):
         result = results[call.id]
         content = result.content if result.content.strip() else "(no output)"
+        if result.edited is not None:
+            content = f"(A person changed the arguments to {canonical(result.edited)}.)\n{content}"
         messages.append(ToolMessage(call.id, part.name, content, result.outcome, result.attachments))
     return messages
 

@@ -184,6 +184,7 @@ def _tool_finished(s: Session, i: inp.ToolFinished, _now: int, _new_id: NewId) -
         ev.ToolReturned(
             call_id=i.call_id, outcome=i.outcome, content=i.content, citations=i.citations,
             attachments=i.attachments, notes=i.notes, duration_ms=i.duration_ms,
+            edited=call.arguments if call.edited else None,
         )
     ]  # fmt: skip
 

@@ -42,6 +42,7 @@ class Call(NamedTuple):
     verdict: str = ""
     note: str = ""
     questions: tuple[ev.Question, ...] = ()
+    edited: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +274,9 @@ def _approval_resolved(s: Session, e: ev.ApprovalResolved) -> Changes:
     request = s.request(e.request_id)
     unknown = request is not None and request.why == "outcome_unknown"
     if e.outcome == "approved":
-        edit: Changes = {} if e.arguments is None else {"arguments": e.arguments, "source": s.seq + 1}
+        edit: Changes = {}
+        if e.arguments is not None:
+            edit = {"arguments": e.arguments, "source": s.seq + 1, "edited": True}
         calls = _with(s, e.call_id, status="approved", permit=e.request_id, digest=e.digest, **edit)
     elif e.outcome == "committed":
         calls = _with(s, e.call_id, status="closed", verdict="ok", note=e.result)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.properties.moves import any_input, start, walks
-from turnlog.fsm import State
+from turnlog.fsm import Row, State
 from turnlog.fsm import events as ev
 from turnlog.fsm import inputs as inp
 from turnlog.fsm.history import (
@@ -273,3 +273,13 @@ def test_whatever_happens_the_history_of_every_speaker_is_valid_and_only_grows(f
                     assert complaints(talk.seen(speaker, listener)) == []
         for limit in (1, 3, 8):
             assert complaints(view(last_messages(grown, limit), "@agent", "USER")) == []
+
+
+def test_the_model_is_told_that_a_person_changed_the_arguments() -> None:
+    record = ev.CallRecord(id="c1", tool="pay", arguments='{"amount":5}', parsed={"amount": 5})
+    said = ev.ToolsCalled(message_id="m", speaker="@agent", listener="USER", calls=(record,))
+    result = ev.ToolReturned(call_id="c1", outcome="ok", content="paid", edited={"amount": 4})
+    rows = [Row("s", seq, State.SUCCESS, 0, "x", event) for seq, event in enumerate((said, result), 1)]
+    told = view(collect([], rows), "@agent", "USER")[-1]
+    assert isinstance(told, ToolMessage)
+    assert told.content == '(A person changed the arguments to {"amount":4}.)\npaid'
