@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import http
 import ipaddress
+import json
 import logging
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
@@ -23,7 +24,7 @@ from ..fsm.errors import Misuse
 from ..fsm.events import SessionStarted
 from .auth import Principal, Tokens, fresh_token
 from .connection import UNAUTHENTICATED, Connection
-from .room import Room
+from .room import Room, body_of
 
 PATH = "/ws"
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -97,6 +98,7 @@ class Server:
         self._numbers: Counter[str] = Counter()
         self._owners: OrderedDict[str, str] = OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._large = ("", 0, "")
         self._there = 0
         self._listening: Listening | None = None
 
@@ -190,6 +192,15 @@ class Server:
         if len(self._owners) > _OWNERS:
             self._owners.popitem(last=False)
         return owner
+
+    def body_text(self, session: str, seq: int) -> str | None:
+        """The body of a row as JSON text; None when there is no such row. Its parts are fetched one after another."""
+        if self._large[:2] != (session, seq):
+            rows = self.engine.log.read(session, seq - 1, 1) if seq else []
+            if not rows:
+                return None
+            self._large = session, seq, json.dumps(body_of(rows[0].event), ensure_ascii=False)
+        return self._large[2]
 
     @contextlib.asynccontextmanager
     async def using(self, session: str) -> AsyncIterator[Room]:

@@ -1,6 +1,5 @@
 """What each command does. A handler answers its frame exactly once; whatever it raises becomes an error frame."""
 
-import json
 from collections.abc import Awaitable, Callable
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -20,9 +19,10 @@ from ..fsm.errors import (
     StorageFull,
     UnknownSession,
 )
-from ..fsm.events import InputRefused, SessionStarted
+from ..fsm.events import InputRefused, Limits, SessionStarted
+from ..store.base import EventLog
 from . import frames as fr
-from .room import Room, body_of
+from .room import Room
 from .view import View
 
 if TYPE_CHECKING:
@@ -72,7 +72,12 @@ async def handle(connection: "Connection", frame: fr.ClientCommand) -> None:
 def _visible(connection: "Connection", session: str, frame: fr.ClientCommand) -> None:
     """Refuse what the principal may not do; tries to change something are put on record."""
     principal = connection.principal
-    owner = connection.server.owner_of(session)
+    try:
+        owner = connection.server.owner_of(session)
+    except CorruptLog:
+        if principal.all_sessions:
+            raise
+        owner = None  # whose it was cannot be read
     if owner is None or not principal.sees(owner):
         if owner is not None:
             _record(connection, session, frame)
@@ -187,8 +192,8 @@ async def _create(connection: "Connection", frame: fr.Create) -> None:
     name = frame.session or "s_" + sha256(command_id(connection, frame.id).encode()).hexdigest()[:24]
     given = frame.limits.model_dump(exclude_none=True) if frame.limits else {}
     limits = engine.limits.model_copy(update=given)
-    if (rows := engine.log.read(name, 0, 1)) and isinstance(first := rows[0].event, SessionStarted):
-        if (first.owner, first.entry, first.limits) != (principal.name, frame.entry, limits):
+    if engine.log.head(name) is not None:
+        if not _same(engine.log, name, principal.name, frame.entry, limits):
             raise Denied("conflict", f"the id {name!r} is taken: choose another, or leave it out")
         connection.reply(fr.Reply(id=frame.id, session=name, seq=1, repeated=True))
         return
@@ -196,6 +201,14 @@ async def _create(connection: "Connection", frame: fr.Create) -> None:
         name, owner=principal.name, entry=frame.entry, limits=limits, actor=principal.actor
     )
     connection.reply(fr.Reply(id=frame.id, session=name, seq=conversation.session.seq))
+
+
+def _same(log: EventLog, name: str, owner: str, entry: str, limits: Limits) -> bool:
+    try:
+        first = log.read(name, 0, 1)[0].event
+    except CorruptLog:
+        return False
+    return isinstance(first, SessionStarted) and (first.owner, first.entry, first.limits) == (owner, entry, limits)
 
 
 async def _open(connection: "Connection", frame: fr.Open) -> None:
@@ -270,10 +283,9 @@ async def _grants(connection: "Connection", frame: fr.Grants) -> None:
 
 async def _fetch(connection: "Connection", frame: fr.Fetch) -> None:
     _visible(connection, frame.session, frame)
-    rows = connection.server.engine.log.read(frame.session, frame.seq - 1, 1) if frame.seq else []
-    if not rows:
+    text = connection.server.body_text(frame.session, frame.seq)
+    if text is None:
         raise Denied("invalid", f"the session has no row {frame.seq}", frame.session, frame.seq)
-    text = json.dumps(body_of(rows[0].event), ensure_ascii=False)
     parts = [text[at : at + PART] for at in range(0, len(text), PART)]
     if frame.part >= len(parts):
         raise Denied("invalid", f"the body has {len(parts)} parts, numbered from 0", frame.session, frame.seq)

@@ -1,0 +1,299 @@
+"""Views of a session: catch up then live, several viewers, late viewers, lost connections, large bodies."""
+
+import asyncio
+import json
+import random
+import sqlite3
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.server.support import Gated, Served, World, body, received, rest
+from tests.server.test_turns import opened
+from turnlog.engine import Agent, ToolContext, tool
+from turnlog.engine.models.base import ModelCall, ModelReply, ReasoningDelta, TextDelta
+from turnlog.engine.models.scripted import ScriptedModel, call, say
+from turnlog.fsm.events import Limits
+from turnlog.server import ClientError
+from turnlog.server.client import Feed
+from turnlog.server.frames import Delta, EventFrame, Live, SessionLine
+from turnlog.server.room import Entry
+
+
+async def talk(served: Served, session: str, turns: int) -> None:
+    """Fill a session with rows."""
+    conversation = await served.engine.open(session)
+    for _ in range(turns):
+        await conversation.send("hi", by="ann")
+
+
+async def next_row(feed: Feed) -> EventFrame:
+    """The next row."""
+    while True:
+        frame = await feed.__anext__()
+        if isinstance(frame, EventFrame):
+            return frame
+
+
+async def some_deltas(feed: Feed, count: int) -> list[Delta]:
+    """The next deltas."""
+    found: list[Delta] = []
+    while len(found) < count:
+        frame = await feed.__anext__()
+        if isinstance(frame, Delta):
+            found.append(frame)
+    return found
+
+
+@pytest.mark.field(93)
+async def test_after_a_lost_connection_exactly_the_missing_rows_come(world: World) -> None:
+    async with world.up(world.playing(lambda _: say("ok"))) as served:
+        client, session, feed = await opened(served)
+        await talk(served, session, 200)
+        seqs = [(await next_row(feed)).seq for _ in range(500)]
+        assert seqs == list(range(2, 502))
+        client.socket.transport.abort()
+        back = await served.client()
+        rows = await (await back.open(session, after=500)).live()
+        assert [row.seq for row in rows] == list(range(501, 602))
+
+
+@pytest.mark.field(95)
+async def test_a_view_opened_at_any_moment_has_no_gap_and_no_double(world: World) -> None:
+    nodes = [Agent(name, ScriptedModel(lambda _: say("x"))) for name in "ab"]
+    async with world.up(*nodes, limits=Limits(max_rounds=1_000_000)) as served:
+        client = await served.client()
+        await client.create("s")
+        await client.send("s", "go")
+        chance = random.Random(95)
+        head = 1
+        for _ in range(200):
+            after = chance.randint(max(0, head - 100), head)
+            feed = await client.open("s", after=after)
+            expected, live_at = after, 0
+            while not live_at or expected < live_at + 5:
+                frame = await feed.__anext__()
+                if isinstance(frame, Live):
+                    live_at = frame.seq
+                    assert frame.seq == expected
+                elif isinstance(frame, EventFrame):
+                    expected += 1
+                    assert frame.seq == expected
+            head = expected
+            await feed.close()
+        await client.stop("s", "session")
+        assert head > 400
+
+
+@pytest.mark.accept(73)
+async def test_a_second_tab_and_a_reconnect_in_the_middle_see_the_same_and_the_model_runs_once(world: World) -> None:
+    model = Gated(*"abcdefgh")
+    async with world.up(Agent("@agent", model)) as served:
+        client, session, feed = await opened(served)
+        await client.send(session, "go")
+        model.allow(3)
+        first = await some_deltas(feed, 1)
+        while sum(len(one.text) for one in first) < 3:
+            first += await some_deltas(feed, 1)
+        client.socket.transport.abort()
+
+        back, tab = await served.client(), await served.client()
+        again, second = await back.open(session, after=feed.seq), await tab.open(session)
+        for view in (again, second):
+            rows = await view.live()
+            assert [row.seq for row in rows] == ([] if view is again else [1, 2])
+            (soon,) = await some_deltas(view, 1)
+            assert (soon.offset, soon.text, soon.message_id) == (0, "abc", first[0].message_id)
+        model.allow()
+        ends = [await rest(view) for view in (again, second)]
+        assert ends[0] == ends[1]
+        assert body(ends[0][0])["text"] == "abcdefgh"
+        assert model.calls == 1
+
+
+async def test_a_disconnect_ends_no_turn_and_decides_nothing(world: World) -> None:
+    model = Gated("late")
+    async with world.up(Agent("@agent", model)) as served:
+        client, session, _ = await opened(served)
+        await client.send(session, "go")
+        await client.close()
+        model.allow()
+        conversation = await served.engine.open(session)
+        await conversation.rest()
+        assert served.kinds(session) == ["session_started", "message_added", "message_added", "turn_interrupted"]
+
+
+async def test_a_view_opened_after_rows_that_do_not_exist_is_told_where_the_session_ends(world: World) -> None:
+    async with world.up(world.agent()) as served:
+        client, session, _ = await opened(served)
+        other = await served.client()
+        with pytest.raises(ClientError, match="ahead: after is 7, but the session ends at seq 1"):
+            await other.open(session, after=7)
+        with pytest.raises(ClientError, match="conflict: this connection views the session already"):
+            await client.open(session)
+
+
+async def test_a_closed_view_gets_nothing_more_and_may_be_opened_again(world: World) -> None:
+    async with world.up(world.agent(say("one"), say("two"))) as served:
+        client, session, feed = await opened(served)
+        await feed.close()
+        await client.send(session, "hi")
+        await (await served.engine.open(session)).rest()
+        again = await client.open(session, after=1)
+        assert [row.seq for row in await again.live()] == [2, 3, 4]
+        with pytest.raises(ClientError, match="does not view 'nothing'"):
+            await client.close_view("nothing")
+
+
+async def test_pieces_and_notes_are_left_out_for_who_does_not_want_them(world: World) -> None:
+    @tool
+    async def noisy(context: ToolContext) -> str:
+        """Tell much."""
+        context.introspect("half way")
+        await asyncio.sleep(0)
+        return "done"
+
+    async with world.up(world.agent(call(("noisy", {})), say("a b"), tools=[noisy])) as served:
+        client, session, feed = await opened(served)
+        quiet = await (await served.client()).open(session, deltas=False, notes=False)
+        await client.send(session, "go")
+
+        async def ephemeral(view: Feed) -> set[str]:
+            kinds: set[str] = set()
+            async for frame in view:
+                if isinstance(frame, Delta):
+                    kinds.add(frame.kind)
+                elif isinstance(frame, EventFrame) and frame.kind == "turn_interrupted":
+                    break
+            return kinds
+
+        assert await ephemeral(feed) == {"call", "text", "note"}
+        assert await ephemeral(quiet) == set()
+
+
+async def test_reasoning_is_streamed_apart_from_the_text(world: World) -> None:
+    class Thinking:
+        name = "thinking"
+
+        async def stream(self, _call: ModelCall) -> AsyncIterator[ReasoningDelta | TextDelta | ModelReply]:
+            yield ReasoningDelta("hm ")
+            yield TextDelta("yes")
+            yield ReasoningDelta("hm")
+            yield ModelReply("yes", reasoning="hm hm")
+
+    async with world.up(Agent("@agent", Thinking())) as served:
+        client, session, feed = await opened(served)
+        await client.send(session, "go")
+        pieces: dict[str, str] = {}
+        async for frame in feed:
+            if isinstance(frame, Delta):
+                assert len(pieces.get(frame.kind, "")) == frame.offset
+                pieces[frame.kind] = pieces.get(frame.kind, "") + frame.text
+            elif isinstance(frame, EventFrame) and frame.kind == "turn_interrupted":
+                break
+        assert pieces == {"reasoning": "hm hm", "text": "yes"}
+
+
+@pytest.mark.field(90)
+async def test_a_row_above_the_limit_comes_as_a_reference_and_can_be_fetched_in_parts(world: World) -> None:
+    huge = "".join(f"{number} \u20ac\n" for number in range(300_000))
+    async with world.up(Agent("@agent", ScriptedModel([say(huge)], stream=False))) as served:
+        client, session, feed = await opened(served)
+        await client.send(session, "tell me all")
+        row = (await rest(feed))[1]
+        assert (row.large, row.body) == (True, None)
+        assert row.size is not None
+        assert row.size > 2**20
+        fetched = await client.fetch(session, row.seq)
+        assert fetched["text"] == huge
+        assert len(json.dumps(fetched, ensure_ascii=False).encode()) == row.size
+        with pytest.raises(ClientError, match="has no row 99"):
+            await client.fetch(session, 99)
+
+
+@pytest.mark.field(90)
+async def test_a_tool_result_of_five_mebibytes_reaches_a_client_with_default_limits(world: World) -> None:
+    @tool
+    async def big(n: int) -> str:
+        """Return much."""
+        return "x" * n
+
+    async with world.up(world.agent(call(("big", {"n": 5 * 2**20})), say("ok"), tools=[big])) as served:
+        client, session, feed = await opened(served)
+        await client.send(session, "go")
+        (result,) = [body(row) for row in await rest(feed) if row.kind == "tool_returned"]
+        assert result["attachments"][0]["size"] == 5 * 2**20
+
+
+@pytest.mark.field(90)
+async def test_a_frame_above_the_limit_closes_that_connection_alone_with_1009(world: World) -> None:
+    async with world.up(world.agent(say("hello"))) as served:
+        client, session, feed = await opened(served)
+        other = await served.raw()
+        await other.send(json.dumps({"type": "send", "id": "1", "session": session, "text": "x" * 2**20}))
+        await other.wait_closed()
+        assert other.close_code == 1009
+        assert served.kinds(session) == ["session_started"]
+        await client.send(session, "hi")
+        assert (await rest(feed))[-1].seq == 4
+
+
+async def test_the_list_shows_where_each_session_stands_page_by_page(world: World) -> None:
+    async with world.up(world.agent(say("hello"))) as served:
+        client, session, feed = await opened(served, session="s3")
+        await client.send(session, "hi")
+        await rest(feed)
+        for name in ("s1", "s2", "s4"):
+            await client.create(name)
+        first = await client.list(limit=3)
+        assert [line.session for line in first.sessions] == ["s1", "s2", "s3"]
+        now = world.clock.now()
+        assert first.sessions[2] == SessionLine(
+            session="s3", seq=4, state="interrupt", owner="ann", first_at=now, last_at=now
+        )  # fmt: skip
+        assert first.next == "s3"
+        rest_of = await client.list(after=first.next, limit=3)
+        assert ([line.session for line in rest_of.sessions], rest_of.next) == (["s4"], None)
+
+
+async def test_a_session_that_cannot_be_read_is_an_error_and_hides_no_other(world: World) -> None:
+    async with world.up(world.agent(say("hello"))) as served:
+        client, _, _ = await opened(served, session="good")
+        await client.create("bad")
+    db = sqlite3.connect(world.path)
+    with db:
+        for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+            db.execute(f"DROP TRIGGER {name}")
+        db.execute("UPDATE events SET body = '{' WHERE session = 'bad'")
+    db.close()
+    async with world.up(world.agent(say("hello"))) as served:
+        root, ann = await served.client("root"), await served.client("ann")
+        with pytest.raises(ClientError, match="corrupt: session 'bad' seq 1"):
+            await root.open("bad")
+        with pytest.raises(ClientError, match="unknown_session: no session has the id 'bad'"):
+            await ann.open("bad")
+        broken = {line.session: bool(line.broken) for line in (await root.list()).sessions}
+        assert broken == {"good": False, "bad": True}
+        assert [row.seq for row in await (await ann.open("good")).live()] == [1]
+
+
+async def test_a_view_waits_for_news_without_reading_the_log_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world.up(world.agent(say("hello"))) as served:
+        socket = await served.raw()
+        await socket.send(json.dumps({"type": "create", "id": "1", "session": "s"}))
+        await socket.send(json.dumps({"type": "open", "id": "2", "session": "s"}))
+        types = [(await received(socket)).type for _ in range(4)]
+        assert types == ["reply", "reply", "event", "live"]
+        reads: list[int] = []
+
+        def page(after: int) -> list[Entry]:
+            reads.append(after)
+            return []
+
+        monkeypatch.setattr(served.server.rooms["s"], "page", page)
+        await socket.send(json.dumps({"type": "send", "id": "3", "session": "s", "text": "hi"}))
+        while getattr(await received(socket), "kind", "") != "turn_interrupted":
+            pass
+        assert reads == []
