@@ -5,8 +5,11 @@ import contextlib
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import asdict, is_dataclass, replace
 from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel
+from pydantic_core import to_json
 
 from ..fsm import inputs as inp
 from ..fsm.canonical import canonical, clean, text_digest
@@ -333,14 +336,27 @@ def told(error: BaseException) -> str:
 
 
 def as_text(value: Any) -> str:
-    """A tool's value as text for a model: a text as it is, else JSON; NaN and infinities become their names."""
+    """A tool's value as text for a model: a text as it is, else JSON.
+
+    NaN and infinities become their names as texts, bytes become base64, half characters become U+FFFD.
+    """
     if isinstance(value, str):
         return value
     if value is None:
         return ""
-    import json  # noqa: PLC0415 - only for values that are no texts
+    return to_json(_plain(value), inf_nan_mode="strings", bytes_mode="base64", fallback=str).decode()
 
-    from pydantic_core import to_jsonable_python  # noqa: PLC0415 - the same
 
-    plain = to_jsonable_python(value, inf_nan_mode="strings", fallback=str)
-    return json.dumps(plain, ensure_ascii=False)
+def _plain(value: Any) -> Any:
+    """The value with clean texts: the serializer refuses half characters wherever they stand."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, BaseModel):
+        value = value.model_dump()
+    elif is_dataclass(value) and not isinstance(value, type):
+        value = asdict(value)
+    if isinstance(value, dict):
+        return {_plain(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(item) for item in value]
+    return value
