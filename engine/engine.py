@@ -124,10 +124,12 @@ class Engine:
         after = ""
         while page := self.log.sessions(after):
             after = page[-1].id
-            for info in page:
-                if info.state in MOVING or (info.state == State.INTERRUPT and self._asks(info)):
-                    await self._go_on(info.id)
+            # Together, so that their leases and first rows share commits.
+            await asyncio.gather(*(self._go_on(info.id) for info in page if self._in_flight(info)))
         await self._keep_definitions()
+
+    def _in_flight(self, info: SessionInfo) -> bool:
+        return info.state in MOVING or (info.state == State.INTERRUPT and self._asks(info))
 
     def _asks(self, info: SessionInfo) -> bool:
         """Whether the session waits for the answer to a question, which may have a deadline."""
