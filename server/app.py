@@ -36,7 +36,8 @@ _log = logging.getLogger(__name__)
 class ServerLimits:
     """What one server takes: sizes in bytes, times in seconds.
 
-    A frame costs 1 unit and 1 more for every `unit` bytes; a connection gets `rate` units a second, `burst` at once.
+    Of `connections` twice as many may be open while they have not shown that they speak WebSocket.
+    A frame costs 1, a long one 1 for every `unit` bytes; a connection gets `rate` a second, `burst` at once.
     """
 
     max_frame: int = 256 * 1024
@@ -92,6 +93,7 @@ class Server:
         self.clock = clock or engine.clock
         self.rooms: dict[str, Room] = {}
         self.connections: set[Connection] = set()
+        self.tcp: set[ServerConnection] = set()
         self._host, self._port = host, port
         self._origins = frozenset(origins)
         self._hosts = frozenset(one.lower() for one in (*LOOPBACK, host, *hosts))
@@ -114,9 +116,25 @@ class Server:
     async def start(self) -> None:
         """Listen."""
         limits = self.limits
+        server = self
+
+        class Counted(ServerConnection):
+            """A socket that counts from its first byte on: the library has no cap on connections that say nothing."""
+
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                super().connection_made(transport)
+                server.tcp.add(self)
+                if len(server.tcp) > 2 * limits.connections:
+                    self.transport.abort()
+
+            def connection_lost(self, exc: Exception | None) -> None:
+                server.tcp.discard(self)
+                super().connection_lost(exc)
+
         self._listening = await listen(
             self._run, self._host, self._port, process_request=self._door, compression=None,
             max_size=limits.max_frame, open_timeout=limits.handshake_seconds, close_timeout=5, server_header=None,
+            create_connection=Counted,
         )  # fmt: skip
 
     async def stop(self) -> None:

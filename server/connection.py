@@ -147,7 +147,7 @@ class Connection:
             while len(self._replies) >= limits.replies:
                 self._drained.clear()
                 await self._drained.wait()
-            if not bucket.take(1 + len(message) / limits.unit, clock.monotonic()):
+            if not bucket.take(max(1.0, len(message) / limits.unit), clock.monotonic()):
                 told = f"more than {limits.rate:g} frames a second: wait, then send this one again"
                 self.reply(ErrorFrame(code="rate_limited", message=told, id=find_id(message)))
                 continue
