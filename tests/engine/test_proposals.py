@@ -13,7 +13,6 @@ from turnlog.fsm.events import Limits
 from turnlog.fsm.history import AssistantMessage, ToolMessage
 from turnlog.store import verify
 
-
 DEEP = '{"q":' * 5_000 + "1" + "}" * 5_000
 
 
