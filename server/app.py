@@ -51,6 +51,7 @@ class ServerLimits:
     handshake_seconds: float = 5.0
     hello_seconds: float = 5.0
     send_seconds: float = 20.0
+    close_seconds: float = 5.0
 
 
 class Server:
@@ -138,8 +139,10 @@ class Server:
         )  # fmt: skip
 
     async def stop(self) -> None:
-        """Close every connection with 1001. The engine's sessions go on."""
+        """Close every connection with 1001, or at once where the client does not read. The engine's sessions go on."""
         if self._listening is not None:
+            for socket in [one for one in self.tcp if one.transport.get_write_buffer_size()]:
+                socket.transport.abort()
             self._listening.close(reason="the server stops")
             await self._listening.wait_closed()
         await asyncio.gather(*self._tasks, return_exceptions=True)

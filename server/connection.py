@@ -62,6 +62,7 @@ class Connection:
         self.views: dict[str, View] = {}
         self.tries = 0
         self.ended = ""
+        self._over = False
         self._unyielded = 0
         self._shown: set[tuple[str, str]] = set()
         self._replies: deque[bytes] = deque()
@@ -90,7 +91,16 @@ class Connection:
         self.ended = self.ended or reason
         if self._closing is None:
             _log.info("connection %s is closed: %s", self.name or "before hello", reason)
-            self._closing = asyncio.get_running_loop().create_task(self.socket.close(code, reason))
+            self._closing = asyncio.get_running_loop().create_task(self._close(code, reason))
+
+    async def _close(self, code: int, reason: str) -> None:
+        # A close frame waits behind what the client has not read yet, and without a limit.
+        clock = self.server.clock
+        late = clock.call_at(clock.monotonic() + self.server.limits.close_seconds, self.socket.transport.abort)
+        try:
+            await self.socket.close(code, reason)
+        finally:
+            late.cancel()
 
     def leave(self, view: View) -> None:
         """View a session no longer."""
@@ -144,7 +154,7 @@ class Connection:
         limits, clock = self.server.limits, self.server.clock
         bucket = Bucket(limits.rate, limits.burst, clock.monotonic())
         async for message in self.socket:
-            while len(self._replies) >= limits.replies:
+            while len(self._replies) >= limits.replies and not self._over:
                 self._drained.clear()
                 await self._drained.wait()
             if not bucket.take(max(1.0, len(message) / limits.unit), clock.monotonic()):
@@ -198,6 +208,10 @@ class Connection:
         except Exception:  # noqa: BLE001 - the reader must not go on without a sender
             _log.exception("the sender of %s failed", self.name)
             self.end(1011, "the server failed: see its log")
+        finally:
+            # The reader may be waiting for replies to go out; none will any more.
+            self._over = True
+            self._drained.set()
 
     async def _send_next(self) -> bool:
         if self._replies:

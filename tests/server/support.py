@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import socket as sockets
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,7 @@ from turnlog.engine.models.scripted import USAGE, ScriptedModel, Step
 from turnlog.fsm.events import Row
 from turnlog.server import Client, Principal, Role, Server, ServerLimits
 from turnlog.server.client import Feed
+from turnlog.server.connection import Connection
 from turnlog.server.frames import PROTOCOL, AnyServerFrame, Delta, EventFrame, ServerFrame
 
 PEOPLE = {
@@ -62,6 +64,17 @@ class Served:
         await say_hello(socket, token(name))
         assert (await received(socket)).type == "welcome"
         return socket
+
+    async def deaf(self, name: str = "ann") -> tuple[ClientConnection, Connection]:
+        """A bare socket that reads nothing by itself, with little room on the way to it, and the server's end of it."""
+        small = sockets.socket()
+        small.setsockopt(sockets.SOL_SOCKET, sockets.SO_RCVBUF, 4096)
+        small.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(small, ("127.0.0.1", self.server.port))
+        socket = await self.raw(name, sock=small, max_queue=1, close_timeout=0.1)
+        end = next(one for one in self.server.connections if one.socket.remote_address[1] == socket.local_address[1])
+        end.socket.transport.get_extra_info("socket").setsockopt(sockets.SOL_SOCKET, sockets.SO_SNDBUF, 4096)
+        return socket, end
 
     def rows(self, session: str) -> list[Row]:
         """Every row of a session."""
