@@ -161,7 +161,7 @@ def _tools_ready(s: Session, i: inp.ToolsReady, now: int, new_id: NewId) -> Reac
             asked.append(ask(s, call, "outcome_unknown", now, new_id, facts))
             continue
         if facts.gated and not facts.auto and call.permit == "free":  # it needed no word when the model called it
-            asked.append(ask(s, call, "gated", now, new_id, facts))
+            asked.append(ask(s, call, "outcome_unknown" if call.attempt else "gated", now, new_id, facts))
             continue
         started.append(
             ev.ToolStarted(

@@ -285,6 +285,12 @@ def test_a_call_is_asked_about_when_its_tool_is_idempotent_no_more() -> None:
     assert len(talk.of(ev.ToolStarted)) == 1
 
 
+def test_a_call_that_may_have_run_is_said_to_have_when_its_tool_became_gated() -> None:
+    talk = cut_off("put")
+    talk.ready(put=inp.ToolFacts(gated=True, idempotent=True))
+    assert [one.why for one in talk.session.requests] == ["outcome_unknown"]
+
+
 def test_a_call_is_asked_about_when_its_tool_became_idempotent_only_later() -> None:
     talk = spoken()
     talk.reply("", call("look", q="x"))

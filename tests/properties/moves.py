@@ -19,7 +19,10 @@ from turnlog.fsm.effects import CallModel, ChooseSpeaker, RunTool, StartTools
 USER = ev.AgentSpec(name="USER", interrupt="always")
 TOOLS = ("look", "pay", "put", "send", "ask", "a.b")
 BOT = ev.AgentSpec(name="@agent", model="m", tools=TOOLS)
-PAIR = (ev.AgentSpec(name="ada", model="m", tools=TOOLS), ev.AgentSpec(name="bea", model="m", interrupt="always"))
+PAIR = (
+    ev.AgentSpec(name="ada", model="m", tools=TOOLS),
+    ev.AgentSpec(name="bea", model="m", tools=TOOLS, interrupt="always"),
+)
 ROOM = ev.Channel(name="room", members=("ada", "bea", "USER"), director="d", max_rounds=4)
 OLD = (inp.Preloaded("@agent", "USER", "welcome"), inp.Preloaded("USER", "@agent", "thanks"))
 
@@ -33,8 +36,8 @@ def start(seed: int) -> inp.Start:
     """A session of one of four shapes, with some limits."""
     rng = Random(seed)
     limits = ev.Limits(
-        max_rounds=rng.choice([2, 100]),
-        max_tool_calls=rng.choice([0, 2, 10]),
+        max_rounds=rng.choice([2, 100, 100]),
+        max_tool_calls=rng.choice([0, 2, 10, 10, 10, 10]),
         approval_seconds=rng.choice([None, 120.0]),
         queue=rng.choice([0, 2]),
         busy=rng.choice(["queue", "queue", "refuse", "interrupt"]),
@@ -63,20 +66,32 @@ def _object(rng: Random) -> dict[str, JsonValue]:
     return {key: rng.choice([0, 1, "x", None]) for key in rng.sample(["a", "b", "ключ"], rng.randrange(3))}
 
 
+def any_command(seed: int, session: Session) -> inp.Input:
+    """A command, mostly of somebody who may give it."""
+    rng = Random(seed)
+    return rng.choice(_COMMANDED)(rng, session)
+
+
+def any_result(seed: int, session: Session) -> inp.Input:
+    """What an effect may bring."""
+    rng = Random(seed)
+    return rng.choice(_OBSERVED)(rng, session)
+
+
 def _facts(rng: Random) -> inp.ToolFacts:
     return inp.ToolFacts(_flip(rng, one_in=2), _flip(rng, one_in=2), auto="all" if _flip(rng, one_in=4) else "")
 
 
 def _proposed(rng: Random) -> inp.Proposed:
-    if _flip(rng, one_in=8):
+    if _flip(rng, one_in=12):
         return inp.Proposed(rng.choice(TOOLS), '{"a":', problem="no JSON", facts=_facts(rng))
     if _flip(rng, one_in=8):
         asked = tuple(ev.Question(text=rng.choice(WORDS)) for _ in range(1 + rng.randrange(2)))
         return inp.Proposed("ask", "{}", "", {}, digest({}), facts=inp.ToolFacts(), questions=asked)
     value = _object(rng)
     return inp.Proposed(
-        rng.choice([*TOOLS, "nothing", ""]), json.dumps(value), rng.choice(["", "c1"]), value, digest(value),
-        "a: too big" if _flip(rng, one_in=8) else "", None if _flip(rng, one_in=8) else _facts(rng),
+        rng.choice([*TOOLS * 3, "nothing", ""]), json.dumps(value), rng.choice(["", "c1"]), value, digest(value),
+        "a: too big" if _flip(rng, one_in=12) else "", None if _flip(rng, one_in=12) else _facts(rng),
     )  # fmt: skip
 
 
@@ -127,12 +142,18 @@ def _say(rng: Random, s: Session) -> inp.Input:
     return inp.Say(rng.choice(WORDS), rng.choice(ACTORS), *names, rng.choice(["", "", "m0"]))
 
 
+def replied(rng: Random, key: str) -> inp.Input:
+    """A completion, with calls or without."""
+    calls = tuple(_proposed(rng) for _ in range(rng.choice([0, 1, 1, 2, 4])))
+    return inp.ModelReplied(key, "m", rng.choice(WORDS), calls)
+
+
 def _replied(rng: Random, s: Session) -> inp.Input:
-    calls = tuple(_proposed(rng) for _ in range(rng.choice([0, 0, 1, 1, 2, 4])))
-    return inp.ModelReplied(_key(rng, s), "m", rng.choice(WORDS), calls)
+    return replied(rng, _key(rng, s))
 
 
-def _ready(rng: Random, s: Session) -> inp.Input:
+def ready(rng: Random, s: Session) -> inp.Input:
+    """What the registry knows now of the tools that may start."""
     waiting = [call_id for one in pending(s) if isinstance(one, StartTools) for call_id in one.calls]
     return inp.ToolsReady({one: None if _flip(rng, one_in=6) else _facts(rng) for one in waiting})
 
@@ -164,8 +185,8 @@ _OBSERVED: tuple[Make, ...] = (
     _replied,
     _replied,
     _replied,
-    _ready,
-    _ready,
+    ready,
+    ready,
     _finished,
     _finished,
     lambda rng, s: inp.ModelFailed(_key(rng, s), "server", rng.choice(WORDS)),
