@@ -65,8 +65,8 @@ def _arguments(db: Path, model: str, base_url: str | None, tools: str, app: str,
         folder = demo_folder(db)
         print(f"The model is scripted, not an LLM; its tools work on the toy files in {folder}")
         return {"agents": [demo_agent(folder)]}
-    opened = open_model(model, base_url=base_url)
-    return {"agents": [Agent("@agent", opened, role=role, tools=load_tools(tools) if tools else ())]}
+    own = load_tools(tools) if tools else ()
+    return {"agents": [Agent("@agent", open_model(model, base_url=base_url), role=role, tools=own)]}
 
 
 async def _close(engine: "Engine") -> None:

@@ -17,8 +17,9 @@ def demo(
 ) -> None:
     """Show a conversation with approvals that survives kill -9. No key, no network, no language model."""
     from ..demo.story import run
+    from .lines import ask_line
 
-    ask = input if sys.stdin.isatty() and not unasked else None
+    ask = ask_line if sys.stdin.isatty() and not unasked else None
     if folder is None:
         with tempfile.TemporaryDirectory(prefix="turnlog-demo-") as made:
             run(Path(made), ask)

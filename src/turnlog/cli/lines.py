@@ -55,3 +55,20 @@ class Lines:
         """Look no longer."""
         if self._watched:
             self._loop.remove_reader(self._file)
+
+
+def ask_line(prompt: str) -> str:
+    """Ask at a terminal, where nothing else goes on. Unlike `input`, it never misses a Ctrl-C.
+
+    Raises:
+        EOFError: the input has ended.
+    """
+
+    async def ask() -> str:
+        lines = Lines()
+        try:
+            return await lines.next(prompt)
+        finally:
+            lines.close()
+
+    return asyncio.run(ask())

@@ -1,14 +1,12 @@
 """`turnlog serve`: lets clients in over a WebSocket on this machine."""
 
+import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from .options import DEFAULT_DB, Db
-
-if TYPE_CHECKING:
-    from ..engine import Engine
 
 
 def serve(
@@ -33,16 +31,24 @@ def serve(
 
 
 async def _serve(app: str, db: Path, host: str, port: int, token_file: Path | None, origins: list[str]) -> None:
+    from ..fsm.errors import Misuse
     from ..server import Principal, Server
     from .application import build
+    from .waits import first, stopped
 
     token = _token(token_file) if token_file is not None else ""
     tokens = {token: Principal("local", all_sessions=True)} if token else None
     engine = build(db, "turnlog serve", lambda: _arguments(app, db))
-    async with engine, Server(engine, host, port, tokens, origins=origins) as server:
+    asked = stopped()
+    async with engine, contextlib.AsyncExitStack() as stack:
+        try:
+            server = await stack.enter_async_context(Server(engine, host, port, tokens, origins=origins))
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise Misuse(f"cannot listen on {host}:{port}: {why}; choose another --host or --port") from error
         print(f"turnlog serves {db} at {server.url}")
         print(f"token in {token_file}" if token_file is not None else f"token {server.token}", flush=True)
-        await _until_stopped(engine)
+        await first(asked, engine.failed)
     if engine.failure is not None:
         raise engine.failure
 
@@ -66,18 +72,3 @@ def _token(path: Path) -> str:
         path.touch(mode=0o600)
         path.write_text(fresh_token() + "\n", encoding="ascii")
     return path.read_text(encoding="utf-8").strip()
-
-
-async def _until_stopped(engine: "Engine") -> None:
-    """Return at SIGINT or SIGTERM, or when the log failed."""
-    import asyncio
-    import signal
-
-    loop = asyncio.get_running_loop()
-    stopped = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopped.set)
-    waits = [loop.create_task(one.wait()) for one in (stopped, engine.failed)]
-    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    for wait in waits:
-        wait.cancel()

@@ -1,0 +1,176 @@
+"""`turnlog chat`."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run
+from tests.cli.terminal import Terminal, turnlog
+from turnlog.cli.card import Word, ask_word, card
+from turnlog.fsm.events import ApprovalRequested
+
+QUESTIONING = '''
+from turnlog import Agent, tool
+from turnlog.engine.models.scripted import ScriptedModel, call, say
+
+HIDDEN = "Ann\\u202e\\x1b[2KBob"
+
+
+@tool(needs_approval=True)
+def pay(to: str) -> str:
+    """Pay somebody."""
+    return f"paid {to}"
+
+
+def hidden():
+    return Agent("@agent", ScriptedModel([call(("pay", {"to": HIDDEN})), say(f"Paid {HIDDEN}.")]))
+'''
+
+
+@pytest.mark.field(129)
+def test_a_card_shows_all_of_the_arguments_escaped_with_their_digest() -> None:
+    asked = ApprovalRequested(
+        request_id="r1", call_id="c1", tool="pay", digest="d" * 64, risk="spends money\x1b[2K",
+        arguments={"to": "Ann\u202e" + " " * 10_000 + "Bob" + "x" * 5000}, deadline=61_000,
+    )  # fmt: skip
+    lines = card(asked, 1_000)
+    assert lines[0] == 'pay {"to": "Ann\\u{202e}\\u{20*10000}Bob' + "x" * 5000 + '"}'
+    assert lines[1:] == [
+        "  risk: spends money\\u{1b}[2K",
+        "  request r1",
+        f"  sha256 of the arguments {'d' * 64}",
+        "  60 seconds left, then it is not allowed",
+    ]
+
+
+def asked(why: str = "gated") -> ApprovalRequested:
+    """A request."""
+    return ApprovalRequested.model_validate({
+        "request_id": "r1", "call_id": "c1", "tool": "pay", "digest": "d", "arguments": {"to": "Ann"}, "why": why,
+    })  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("said", "why", "word"),
+    [
+        (["y"], "gated", Word("approved")),
+        (["Approve"], "gated", Word("approved")),
+        (["n", "too much"], "gated", Word("denied", reason="too much")),
+        (["e", "no", "[1]", '{"to": "Bob"}'], "gated", Word("approved", {"to": "Bob"})),
+        (["", "x", "d", ""], "gated", Word("denied")),
+        (["a", "r"], "outcome_unknown", Word("approved")),
+        (["y", "e", "c", "it was paid"], "outcome_unknown", Word("committed", result="it was paid")),
+        (["give up", ""], "outcome_unknown", Word("denied")),
+    ],
+)
+def test_a_person_is_asked_until_there_is_a_word(said: list[str], why: str, word: Word) -> None:
+    answers = iter(said)
+    assert ask_word(asked(why), lambda _: next(answers)) == word
+    assert list(answers) == []
+
+
+def test_an_empty_answer_takes_the_default_and_only_where_there_is_one() -> None:
+    word = Word("approved", {"to": "Bob"})
+    prompts: list[str] = []
+
+    def nothing(prompt: str) -> str:
+        prompts.append(prompt)
+        return ""
+
+    assert ask_word(asked(), nothing, word) is word
+    assert 'Enter: approve {"to": "Bob"}' in prompts[0]
+
+
+def test_without_a_terminal_a_chat_reads_its_input_and_ends_with_it(tmp_path: Path) -> None:
+    done = turnlog("chat", "--model", "scripted", folder=tmp_path, given="Clean up\nn\nno\ny\n\n")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "The model is scripted, not an LLM" in done.stdout
+    assert "Done. There was no report of an earlier clean-up." in done.stdout
+    assert 'denied via person because "no"' in done.stdout
+    assert not (tmp_path / "turnlog.db.files" / "debug.log").exists()
+    assert (tmp_path / "turnlog.db.files" / "app.log").exists()
+
+
+def test_a_chat_that_was_left_while_a_call_waits_goes_on_with_the_same_request(tmp_path: Path) -> None:
+    first = turnlog("chat", "--model", "scripted", folder=tmp_path, given="Clean up\n")
+    session = re.search(r"turnlog chat --session (\S+) --db", first.stdout)
+    assert session is not None
+    again = turnlog("chat", "--model", "scripted", "--session", session[1], folder=tmp_path, given="y\nn\n\n\n")
+    assert re.findall(r"^  request (\S+)$", again.stdout, re.MULTILINE)[:1] == re.findall(
+        r"^  request (\S+)$", first.stdout, re.MULTILINE
+    )
+    assert not (tmp_path / "turnlog.db.files" / "app.log").exists()
+
+
+def test_a_person_at_a_terminal_approves_edits_retries_and_ends_the_session(tmp_path: Path) -> None:
+    chat = Terminal("chat", "--model", "scripted", folder=tmp_path)
+    chat.answer([
+        ("> ", "/nope"),
+        ("/nope is no command", ""),
+        ("> ", "Clean up"),
+        ("[d] deny", "e"),
+        ("a JSON object: ", '{"path": "notes.txt"}'),
+        ("[d] deny", "y"),
+        ("Enter tries again", ""),
+        ("Done. There was no report", "/stop"),
+    ])  # fmt: skip
+    assert chat.end() == 0
+    assert "The session has ended." in chat.told
+    left = {one.name for one in (tmp_path / "turnlog.db.files").iterdir()}
+    assert left == {"app.log", "app-1.log"}
+
+
+def test_ctrl_c_leaves_the_chat_and_keeps_the_session(tmp_path: Path, run: Run) -> None:
+    chat = Terminal("chat", "--model", "scripted", folder=tmp_path)
+    chat.answer([("> ", "Clean up")]).until("[d] deny")
+    chat.interrupt()
+    assert chat.end() == 130
+    assert "Traceback" not in chat.told
+    (listed,) = run("sessions", "--db", tmp_path / "turnlog.db", "--json").json
+    assert listed["state"] == "awaiting_approval"
+
+
+@pytest.mark.field(129)
+def test_what_a_model_and_a_tool_write_reaches_the_terminal_escaped(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(QUESTIONING)
+    done = turnlog("chat", "--app", "app:hidden", folder=tmp_path, given="pay\ny\n")
+    assert done.returncode == 0
+    assert "Paid Ann\\u{202e}\\u{1b}[2KBob." in done.stdout
+    assert not {"\u202e", "\x1b"} & set(done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "wrong"),
+    [
+        ((), 2, "name a model: --model openai:NAME or anthropic:NAME (pip install 'turnlog[models]'"),
+        (("--model", "openai:any"), 1, "set OPENAI_API_KEY or pass api_key. `turnlog demo` runs without a key"),
+        (("--model", "anthropic:any"), 1, "set ANTHROPIC_API_KEY"),
+        (("--model", "any"), 1, "'any' names no model: write openai:NAME or anthropic:NAME"),
+        (("--model", "any", "--base-url", "x"), 1, "'x' is no base URL"),
+        (("--model", "scripted", "--session", "nope"), 1, "no session has the id 'nope'"),
+        (
+            ("--model", "any", "--base-url", "http://127.0.0.1:9/v1", "--tools", "os:sep"),
+            1,
+            "gave str, which is no list",
+        ),
+    ],
+)
+def test_a_chat_that_cannot_begin_says_why_and_what_to_do(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, argv: tuple[str, ...], code: int, wrong: str
+) -> None:
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    told = run("chat", *argv, "--db", tmp_path / "log.db")
+    assert told.code == code
+    assert wrong in told.err
+    assert len(told.err.splitlines()) == code
+
+
+def test_a_chat_owns_its_log(run: Run, tmp_path: Path) -> None:
+    from turnlog.store import SQLiteLog
+
+    with SQLiteLog(tmp_path / "log.db"):
+        told = run("chat", "--model", "scripted", "--db", tmp_path / "log.db")
+    assert told.code == 1
+    assert "is owned by process" in told.err
