@@ -70,6 +70,11 @@ def short(text: str, limit: int = 200) -> str:
     return f"{kept}... [{len(told) - len(kept)} more characters]"
 
 
+def counted(number: int, what: str) -> str:
+    """A number of things."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
 def to_json(value: Any) -> str:
     """JSON of ASCII characters only, so that no terminal can be moved by it."""
     return json.dumps(value, indent=2)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from .options import DEFAULT_DB, AsJson, Db, reading
-from .text import to_json, visible
+from .text import counted, to_json, visible
 
 
 def verify(
@@ -34,9 +34,11 @@ def verify(
         for one in report.problems:
             where = f"session {visible(one.session)} seq {one.seq}: " if one.session else ""
             print(f"{where}{visible(one.what)}")
-        said = "nothing was changed" if report.ok else f"{len(report.problems)} problems; restore a backup"
-        against = "" if kept is None else f", {len(kept)} kept heads"
-        print(f"{report.sessions} sessions, {report.rows} rows, {report.blobs} blobs{against}: {said}")
+        bad = len(report.problems)
+        said = "nothing was changed" if report.ok else f"{counted(bad, 'problem')}; restore a backup"
+        against = "" if kept is None else f", {counted(len(kept), 'kept head')}"
+        seen = ((report.sessions, "session"), (report.rows, "row"), (report.blobs, "blob"))
+        print(f"{', '.join(counted(*one) for one in seen)}{against}: {said}")
     if not report.ok:
         raise typer.Exit(1)
 
