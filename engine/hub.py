@@ -6,7 +6,6 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..fsm import inputs as inp
@@ -296,7 +295,7 @@ class Hub:
         given = item.given
         if isinstance(given, inp.ModelReplied) and given.calls:
             # Only now: a grant may have been taken back, or used up by another session, since the model was asked.
-            given = replace(given, grants=self.engine.grants.of(self.session.owner))
+            given = given._replace(grants=self.engine.grants.of(self.session.owner))
         self._add(batch, given)
         batch.effects = pending(batch.session)
         if not isinstance(given, _ALONE) and (ready := self._ready(batch.effects)) is not None:

@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ..fsm import inputs as inp
 from ..fsm.canonical import clean
@@ -14,8 +15,7 @@ from ..store.base import Command, Draft
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What became of a command: the seq it was applied at, and why it was refused if it was."""
 
     seq: int
@@ -52,6 +52,6 @@ def failure(given: inp.Input, error: Error) -> inp.Input | None:
             return inp.ModelFailed(given.key, "unknown", why, actor=given.actor)
         case inp.ToolFinished():
             told = f"The tool ran, but its result could not be kept: {why}"
-            return replace(given, outcome="error", content=told, citations=(), attachments=(), notes=())
+            return given._replace(outcome="error", content=told, citations=(), attachments=(), notes=())
     _log.error("an input of kind %s was dropped: %s", type(given).__name__, why)
     return None

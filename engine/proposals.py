@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any, NoReturn
 
 from pydantic import JsonValue
@@ -44,7 +43,7 @@ def propose(
     """The calls with what the registry knows of them. Of an answer that was `cut` at a limit, no call may run."""
     known = {provider_name(name): name for name in names}
     found = tuple(_propose(call, registry.get(known.get(call.name, call.name)), registry) for call in calls)
-    return tuple(replace(one, problem=one.problem or CUT) for one in found) if cut else found
+    return tuple(one._replace(problem=one.problem or CUT) for one in found) if cut else found
 
 
 def _propose(call: CallMade, tool: Tool | None, registry: Registry) -> Proposed:

@@ -5,7 +5,7 @@ import contextlib
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from dataclasses import asdict, is_dataclass, replace
+from dataclasses import asdict, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
@@ -228,9 +228,9 @@ class Runner:
         finished = inp.ToolFinished(
             effect.key, effect.call_id, "ok" if outcome == "ok" else "error", content,
             tuple(context.citations), (*context.attachments, *attached), tuple(context.notes),
-            round((time.perf_counter() - started) * 1000),
+            round((time.perf_counter() - started) * 1000), f"tool:{effect.tool}",
         )  # fmt: skip
-        self._deliver(effect.key, replace(finished, actor=f"tool:{effect.tool}"))
+        self._deliver(effect.key, finished)
 
     def _allowed(self, effect: RunTool) -> tuple[Tool, str]:
         """Read the allowed arguments back from the log and check them against the digest that was allowed."""

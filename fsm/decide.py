@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from pydantic import ValidationError
 
@@ -29,8 +29,7 @@ MACHINE = "turnlog"  # the actor of events that follow from where the session st
 _UNRECORDED = (inp.TimerFired, inp.Show, inp.ToolsReady, inp.Resume)
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """What an input leads to. `by` and `states` say for each event whose doing it was and where it left the session.
 
     `refusal` is set when nothing was changed but, perhaps, one row that says so.
@@ -122,10 +121,8 @@ def _next_word(session: Session) -> Effect:
     if session.speaker in session.channels:
         allowed = candidates(session, session.speaker)
         return ChooseSpeaker(word_key(session), session.speaker, allowed, attempt)
-    return CallModel(
-        word_key(session), session.speaker, session.listener, attempt,
-        session.completions.get(session.speaker, 0), session.tool_calls < session.limits.max_tool_calls,
-    )  # fmt: skip
+    offer_tools = session.tool_calls < session.limits.max_tool_calls
+    return CallModel(word_key(session), session.speaker, session.listener, attempt, offer_tools)
 
 
 def _calls(session: Session) -> list[Effect]:

@@ -1,19 +1,18 @@
 """What the shell owes a session. An effect is data; its `key` names it, so that it starts once."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from pydantic import JsonValue
 
 
-@dataclass(frozen=True, slots=True)
-class CallModel:
+class CallModel(NamedTuple):
     """Ask the model of `speaker` for its answer to `listener`. `attempt` counts from 1 and grows with each failure."""
 
     key: str
     speaker: str
     listener: str
     attempt: int
-    index: int
     offer_tools: bool
 
 
@@ -27,16 +26,14 @@ class ChooseSpeaker:
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
-class StartTools:
+class StartTools(NamedTuple):
     """Look the tools of these calls up and say `ToolsReady`. `calls` maps call id to tool name."""
 
     key: str
     calls: dict[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class RunTool:
+class RunTool(NamedTuple):
     """Run one call. `source` is the seq of the row that holds the allowed arguments; their digest must be `digest`."""
 
     key: str

@@ -4,8 +4,7 @@ A kind is snake_case and past tense and is never derived from a class name. A de
 because a field that equals its default is not stored. Texts are Unicode, times are integer milliseconds since 1970 UTC.
 """
 
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, JsonValue, TypeAdapter
 
@@ -386,8 +385,7 @@ AnyEvent: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator=
 KINDS: dict[str, type[Event]] = {kind.model_fields["kind"].default: kind for kind in Event.__args__}
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """One stored event with its envelope. `hash` is the 32-byte link of the chain; `state` is the state after it."""
 
     session: str

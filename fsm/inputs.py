@@ -2,9 +2,12 @@
 
 Everything that the machine may not find out for itself (a tool's definition, the configured policy, a user's standing
 grants, whether arguments fit a schema) comes in with the input as a fact.
+
+What each turn makes is a named tuple, because a frozen dataclass takes several times longer to make.
 """
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from pydantic import JsonValue
 
@@ -61,8 +64,7 @@ class Start:
     actor: str = "turnlog"
 
 
-@dataclass(frozen=True, slots=True)
-class Say:
+class Say(NamedTuple):
     """A person speaks. Without `sender` and `recipient` they speak for the awaited node, to its peer."""
 
     text: str
@@ -174,8 +176,7 @@ class Resume:
     actor: str = "turnlog"
 
 
-@dataclass(frozen=True, slots=True)
-class ToolFacts:
+class ToolFacts(NamedTuple):
     """What the registry knows of a tool at this moment. `auto` is the configured rule that allows it unasked."""
 
     gated: bool = False
@@ -186,8 +187,7 @@ class ToolFacts:
     auto: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Proposed:
+class Proposed(NamedTuple):
     """A call that a model made, with facts. `problem` says why the arguments cannot be used ("" they can)."""
 
     tool: str
@@ -200,8 +200,7 @@ class Proposed:
     questions: tuple[Question, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ModelReplied:
+class ModelReplied(NamedTuple):
     """A completion. `key` is that of the effect; `grants` are the owner's standing grants that still hold."""
 
     key: str
@@ -241,16 +240,14 @@ class SpeakerChosen:
     actor: str = "director"
 
 
-@dataclass(frozen=True, slots=True)
-class ToolsReady:
+class ToolsReady(NamedTuple):
     """The shell is about to run these calls; `facts` per call id (None: the tool is gone)."""
 
     facts: dict[str, ToolFacts | None]
     actor: str = "turnlog"
 
 
-@dataclass(frozen=True, slots=True)
-class ToolFinished:
+class ToolFinished(NamedTuple):
     """How a run ended: ok or error."""
 
     key: str

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from ..fsm.errors import CommandReused, Conflict, Error, Fenced, Misuse, StaleVersion
 from ..fsm.events import Row
+from ..fsm.states import State
 from .base import Command, Draft
 from .chain import body_hash, link
 from .codec import encode
@@ -13,6 +14,8 @@ from .writer import Job, Tip, Transaction
 
 # Integers of SQLite have 64 bits.
 _LARGEST = 2**63 - 1
+# A dict is looked up faster than `value` of an enum.
+_TEXT = {state: state.value for state in State}
 
 
 def append_job(
@@ -53,16 +56,17 @@ def append_job(
 def _check(session: str, drafts: Sequence[Draft], command: Command | None) -> None:
     if not drafts:
         raise Misuse(f"nothing to append to session {session!r}: give at least one draft")
-    text = "".join([session, *(draft.actor for draft in drafts), *((command.id, command.digest) if command else ())])
+    texts = [session, *((command.id, command.digest) if command else ())]
+    for draft in drafts:
+        texts.append(draft.actor)
+        if not 0 <= draft.at <= _LARGEST:
+            raise Misuse(f"at {draft.at} is no time: give milliseconds since 1970 UTC")
     try:
-        text.encode()
+        "".join(texts).encode()
     except UnicodeEncodeError as error:
         raise Misuse(f"session {session!r}: an id or actor is no Unicode text ({error}); clean it first") from error
     if not session:
         raise Misuse("a session needs an id that is not empty")
-    for draft in drafts:
-        if not 0 <= draft.at <= _LARGEST:
-            raise Misuse(f"at {draft.at} is no time: give milliseconds since 1970 UTC")
 
 
 def _rows(
@@ -73,17 +77,24 @@ def _rows(
     bodies: Sequence[str],
     *names: str | None,
 ) -> tuple[Row, ...]:
-    digest, salts = tip.hash, os.urandom(16 * len(drafts))
+    seq, digest = tip.seq, tip.hash
+    last = seq + len(drafts)
+    # The driver takes a bytearray as it is, but looks for an adapter for bytes, which costs more than the rest.
+    salts = bytearray(os.urandom(16 * len(drafts)))
     rows: list[Row] = []
-    for index, (draft, body) in enumerate(zip(drafts, bodies, strict=True)):
-        event, seq, salt = draft.event, tip.seq + index + 1, salts[16 * index : 16 * index + 16]
+    for (state, at, actor, event), body in zip(drafts, bodies, strict=True):
+        seq += 1
+        salt, kind, v = salts[16 * len(rows) : 16 * len(rows) + 16], event.kind, event.v
         # The command stands on the last row of its append: one row per command, and `applied` finds that seq.
-        name, content = names if index == len(drafts) - 1 else (None, None)
-        header = (session, seq, draft.state.value, event.kind, event.v, draft.at, draft.actor, name, content)
+        name, content = names if seq == last else (None, None)
+        header = (session, seq, _TEXT[state], kind, v, at, actor, name, content)
         digest = link(digest, header, body_hash(salt, body))
-        tx.records.append((*header, body, salt, None, digest))
-        rows.append(Row(session, seq, draft.state, draft.at, draft.actor, event, name, digest))
-    tx.moved[session] = Tip(tip.seq + len(rows), digest)
+        if name is None:
+            tx.records.append((*header[:7], body, salt, bytearray(digest)))
+        else:
+            tx.commanded.append((*header, body, salt, bytearray(digest)))
+        rows.append(Row(session, seq, state, at, actor, event, name, digest))
+    tx.moved[session] = Tip(seq, digest)
     return tuple(rows)
 
 

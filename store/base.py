@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ..fsm.events import Event, Row
 from ..fsm.states import State
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(NamedTuple):
     """A row to append; the log adds seq and hash. `at` is milliseconds since 1970 UTC."""
 
     state: State

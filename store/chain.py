@@ -20,7 +20,7 @@ def origin(session: str) -> bytes:
     return sha256(b"turnlog 1 " + session.encode("utf-8", "surrogateescape")).digest()
 
 
-def body_hash(salt: bytes, body: str) -> bytes:
+def body_hash(salt: bytes | bytearray, body: str) -> bytes:
     """The 32 bytes that stand for a body in the chain, also after the body is erased."""
     return sha256(salt + body.encode("utf-8", "surrogateescape")).digest()
 

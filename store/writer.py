@@ -14,7 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from sqlite_utils import Database
@@ -33,7 +33,15 @@ BATCH_JOBS = 1024
 # Tips kept in memory; about 200 bytes each.
 TIPS = 65536
 
-_INSERT = f"INSERT INTO events ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})"  # noqa: S608 - own names
+
+def _insert(*left_out: str) -> str:
+    """What is NULL in a new row is not bound: the driver looks for an adapter for each None."""
+    columns = [name for name in COLUMNS if name not in left_out]
+    return f"INSERT INTO events ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"  # noqa: S608 - own names
+
+
+_INSERT = _insert("command_id", "command_digest", "body_hash")
+_INSERT_COMMANDED = _insert("body_hash")
 _SNAPSHOT = "INSERT OR REPLACE INTO snapshots (session, seq, hash, body, code_version) VALUES (?, ?, ?, ?, ?)"
 
 # BUSY, LOCKED, NOMEM, FULL: doing the jobs one by one would not help.
@@ -82,6 +90,7 @@ class Transaction:
     moved: dict[str, Tip] = field(default_factory=dict)
     leased: dict[str, Lease] = field(default_factory=dict)
     records: list[Record] = field(default_factory=list)
+    commanded: list[Record] = field(default_factory=list)
 
     def lease(self, session: str) -> Lease | None:
         """The newest lease of a session: epoch and owner."""
@@ -107,6 +116,9 @@ class Transaction:
         if self.records:
             self.db.conn.executemany(_INSERT, self.records)
             self.records = []
+        if self.commanded:
+            self.db.conn.executemany(_INSERT_COMMANDED, self.commanded)
+            self.commanded = []
 
 
 @dataclass(slots=True)
@@ -173,15 +185,12 @@ class Writer:
         if first is None:
             return None
         batch = [first]
-        try:
-            while len(batch) < BATCH_JOBS:
-                job = self._queue.get_nowait()
-                if job is None:
-                    self._queue.put(None)  # nothing can follow it: the gate is closed
-                    break
-                batch.append(job)
-        except Empty:
-            pass
+        while len(batch) < BATCH_JOBS and not self._queue.empty():  # nobody else takes from it
+            job = self._queue.get_nowait()
+            if job is None:
+                self._queue.put(None)  # nothing can follow it: the gate is closed
+                break
+            batch.append(job)
         return batch
 
     def _commit(self, batch: list[Job[Any]]) -> None:
@@ -231,21 +240,26 @@ class Writer:
         do = self._guarded if one_by_one else _apply
         answers = [do(tx, job) for job in batch]
         tx.flush()
-        if all(isinstance(answer, Error) for answer in answers):
+        done = rows = 0
+        for job, answer in zip(batch, answers, strict=True):
+            if not isinstance(answer, Error):
+                done += 1
+                rows += job.rows
+        if not done:
             conn.execute("ROLLBACK")
             return answers
-        for record in self._waiting_snapshots():
-            conn.execute(_SNAPSHOT, record)
+        if not self._snapshots.empty():
+            conn.executemany(_SNAPSHOT, self._waiting_snapshots())
         conn.execute("COMMIT")
         if len(self._known.tips) > TIPS:
             self._known.clear()
         self._known.tips.update(tx.moved)
         self._known.leases.update(tx.leased)
-        done = [job for job, answer in zip(batch, answers, strict=True) if not isinstance(answer, Error)]
-        self.stats.commits += 1
-        self.stats.jobs += len(done)
-        self.stats.rows += sum(job.rows for job in done)
-        self.stats.largest = max(self.stats.largest, len(done))
+        stats = self.stats
+        stats.commits += 1
+        stats.jobs += done
+        stats.rows += rows
+        stats.largest = max(stats.largest, done)
         return answers
 
     def _guarded(self, tx: Transaction, job: Job[Any]) -> Any:
@@ -258,7 +272,7 @@ class Writer:
             if fatal(error) or code_of(error) in _PER_BATCH:
                 raise
             self._db.conn.execute("ROLLBACK TO job")
-            tx.records, (tx.moved, tx.leased) = [], before
+            tx.records, tx.commanded, (tx.moved, tx.leased) = [], [], before
             answer = (job.explain(tx, error) if job.explain else None) or translate(
                 error, self._path, "cannot append to"
             )
@@ -267,12 +281,10 @@ class Writer:
 
     def _waiting_snapshots(self) -> list[Record]:
         newest: dict[Any, Record] = {}
-        try:
-            while True:
-                record = self._snapshots.get_nowait()
-                newest[record[0]] = record
-        except Empty:
-            return list(newest.values())
+        while not self._snapshots.empty():  # nobody else takes from it
+            record = self._snapshots.get_nowait()
+            newest[record[0]] = record
+        return list(newest.values())
 
     def _finish(self) -> None:
         conn = self._db.conn
