@@ -241,6 +241,11 @@ class Engine:
             raise UnknownSession(f"no session has the id {session_id!r}: `turnlog sessions` lists those there are")
         return await self._live(session_id)
 
+    @property
+    def in_memory(self) -> tuple[str, ...]:
+        """The ids of the live sessions."""
+        return tuple(self._hubs)
+
     def live(self, session_id: str) -> Hub | None:
         """The hub of a session that is in memory."""
         hub = self._hubs.get(session_id)

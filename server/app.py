@@ -117,6 +117,10 @@ class Server:
     async def start(self) -> None:
         """Listen."""
         limits = self.limits
+        for session in self.engine.in_memory:
+            # What is in flight is heard from now on, so that viewers who come later get all of its text so far.
+            async with self.using(session):
+                pass
         server = self
 
         class Counted(ServerConnection):

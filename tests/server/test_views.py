@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.server.support import Gated, Served, World, body, received, rest
+from tests.server.support import Gated, Served, World, body, received, rest, until
 from tests.server.test_turns import opened
 from turnlog.engine import Agent, ToolContext, tool
 from turnlog.engine.models.base import ModelCall, ModelReply, ReasoningDelta, TextDelta
@@ -109,6 +109,23 @@ async def test_a_second_tab_and_a_reconnect_in_the_middle_see_the_same_and_the_m
         assert ends[0] == ends[1]
         assert body(ends[0][0])["text"] == "abcdefgh"
         assert model.calls == 1
+
+
+async def test_who_joins_after_a_restart_gets_all_of_the_text_so_far(world: World) -> None:
+    async with world.up(Agent("@agent", Gated("never heard"))) as served:
+        client, session, _ = await opened(served)
+        await client.send(session, "go")
+    model = Gated("a", "b", "c")
+    async with world.up(Agent("@agent", model)) as served:
+        model.allow(2)
+        await until(lambda: served.server.rooms[session].making != {})
+        await until(lambda: [one.length for one in served.server.rooms[session].making.values()] == [2])
+        feed = await (await served.client()).open(session)
+        await feed.live()
+        (soon,) = await some_deltas(feed, 1)
+        assert (soon.offset, soon.text) == (0, "ab")
+        model.allow()
+        assert body((await rest(feed))[0])["text"] == "abc"
 
 
 async def test_a_disconnect_ends_no_turn_and_decides_nothing(world: World) -> None:
