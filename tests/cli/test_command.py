@@ -147,6 +147,22 @@ def test_verify_names_the_row_that_was_changed_and_fails(run: Run, recorded: Pat
     assert ("edited", 9) in [(one["session"], one["seq"]) for one in problems]
 
 
+def test_an_audit_with_a_row_that_cannot_be_read_names_it_tells_the_rest_and_fails(
+    run: Run, recorded: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "log.db"
+    shutil.copy(recorded, copy)
+    change(copy, "UPDATE events SET body = '{' WHERE session = 'edited' AND seq = 9")
+    told = run("audit", "--db", copy)
+    assert told.code == 1
+    assert "not readable: session 'edited' seq 9" in told.out
+    assert "denied via person by person:ann" in told.out
+    (edited,) = [part for part in run("audit", "--db", copy, "--json").json if part["session"] == "edited"]
+    assert [one["seq"] for one in edited["unreadable"]] == [9]
+    assert run("replay", "edited", "--to", 8, "--db", copy).code == 0
+    assert "seq 9" in run("replay", "edited", "--db", copy).err
+
+
 def test_kept_heads_find_a_tail_that_was_cut(run: Run, recorded: Path, tmp_path: Path) -> None:
     copy, heads = tmp_path / "log.db", tmp_path / "heads.json"
     shutil.copy(recorded, copy)

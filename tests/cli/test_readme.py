@@ -66,7 +66,7 @@ def test_the_commands_shown_in_the_readme_print_what_stands_below_them(folder: P
 
 def test_the_readme_lists_every_command_with_its_own_words() -> None:
     commands = get_command(app).commands  # type: ignore[attr-defined]  # a group has commands
-    first = {name: str(one.help).split(". ")[0].rstrip(".") for name, one in commands.items()}
+    first = {name: re.split(r"\.\s", str(one.help))[0].rstrip(".") for name, one in commands.items()}
     listed = [line for line in README.splitlines() if line.startswith("| `turnlog ")]
     assert listed == [f"| `turnlog {name}` | {words} |" for name, words in first.items()]
 

@@ -25,7 +25,10 @@ def audit(
     as_json: AsJson = False,
     every: Annotated[bool, typer.Option("--all", help="Also calls of tools that need no approval.")] = False,
 ) -> None:
-    """Tell of every request for approval: who or what resolved it, when, why, what ran and how it ended."""
+    """Tell of every request for approval: who or what resolved it, when, why, what ran and how it ended.
+
+    Exit code 1 when a row could not be read, since something may be missing then.
+    """
     unreadable = []
     parts: list[dict[str, Any]] = []
     with reading(db) as reader:
@@ -41,9 +44,11 @@ def audit(
                     print(line)
     if as_json:
         print(to_json(parts))
-        return
-    for row in unreadable:
-        print(f"not readable: {visible(row.why)}")
+    else:
+        for row in unreadable:
+            print(f"not readable: {visible(row.why)}")
+    if unreadable:
+        raise typer.Exit(1)
 
 
 def _read(reader: "LogReader", name: str) -> "tuple[Audit, list[Unreadable]]":
