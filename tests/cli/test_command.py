@@ -1,6 +1,7 @@
 """The command as a whole: its errors, its exit codes, what it imports."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -123,10 +124,15 @@ def test_python_m_turnlog_is_the_command() -> None:
     assert done.stdout == f"turnlog {__version__}\n"
 
 
-def test_a_reader_that_has_seen_enough_is_no_error(recorded: Path) -> None:
-    command = f"{sys.executable} -m turnlog replay edited --db {recorded} --json | head -1"
-    done = subprocess.run(["bash", "-c", command], check=True, capture_output=True, text=True, timeout=60)
-    assert (done.stdout, done.stderr) == ("{\n", "")
+@pytest.mark.parametrize("session", ["edited", "hidden"])
+def test_a_reader_that_has_seen_enough_is_no_error(recorded: Path, session: str) -> None:
+    # What fits into a buffer fails when it is flushed, the long session while it is printed.
+    far, near = os.pipe()
+    os.close(far)
+    command = [sys.executable, "-m", "turnlog", "replay", session, "--db", str(recorded), "--json"]
+    done = subprocess.run(command, check=False, stdout=near, stderr=subprocess.PIPE, text=True, timeout=60)
+    os.close(near)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_verify_says_that_all_is_well(run: Run, recorded: Path) -> None:

@@ -56,6 +56,7 @@ def run(argv: Sequence[str]) -> int:
             stream.reconfigure(errors="backslashreplace")
     try:
         code = app(args=list(argv), prog_name=PROGRAM, standalone_mode=False)
+        sys.stdout.flush()
     except _Usage as error:
         return _wrong(error)
     except (KeyboardInterrupt, typer.Abort):
