@@ -64,7 +64,7 @@ def run(argv: Sequence[str]) -> int:
     except BrokenPipeError:
         # Whoever read us has seen enough; nothing more is to be flushed at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return 1
     except OSError as error:
         return _failed(f"{error}; check the path and its rights")
     except Exception as error:
