@@ -14,8 +14,9 @@ PATIENCE = 60.0
 
 
 def environment(**more: str) -> dict[str, str]:
-    """No key and no setting of whoever runs the tests."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("TURNLOG_", "OPENAI_", "ANTHROPIC_"))}
+    """No key and no setting of whoever runs the tests; output is buffered as it usually is."""
+    own = ("TURNLOG_", "OPENAI_", "ANTHROPIC_", "PYTHONUNBUFFERED")
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(own)}
     return {**kept, "NO_COLOR": "1", **more}
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Run
+from tests.cli.terminal import environment
 from turnlog import __version__
 from turnlog.fsm.table import NEXT
 from turnlog.store import SQLiteLog
@@ -130,7 +131,9 @@ def test_a_reader_that_has_seen_enough_ends_a_command_without_a_word(recorded: P
     far, near = os.pipe()
     os.close(far)
     command = [sys.executable, "-m", "turnlog", *argv, "--db", str(recorded)]
-    done = subprocess.run(command, check=False, stdout=near, stderr=subprocess.PIPE, text=True, timeout=60)
+    done = subprocess.run(
+        command, check=False, stdout=near, stderr=subprocess.PIPE, text=True, timeout=60, env=environment()
+    )  # fmt: skip
     os.close(near)
     assert (done.returncode, done.stderr) == (1, "")
 
