@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from dataclasses import asdict, is_dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
@@ -57,9 +58,9 @@ class Runner:
     def _work(self, effect: Effect) -> Coroutine[Any, Any, None] | None:
         match effect:
             case CallModel():
-                return self._guard(effect.key, self._call_model(effect))
+                return self._guard(effect.key, partial(self._call_model, effect))
             case ChooseSpeaker():
-                return self._guard(effect.key, self._choose(effect))
+                return self._guard(effect.key, partial(self._choose, effect))
             case RunTool():
                 return self._run_tool(effect)
             case _:
@@ -115,10 +116,10 @@ class Runner:
         if key in self._tasks:
             self._hub.put(result)
 
-    async def _guard(self, key: str, work: Coroutine[Any, Any, None]) -> None:
+    async def _guard(self, key: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """A model that breaks its protocol fails like a provider that fails: the session goes to `error`."""
         try:
-            await work
+            await work()
         except asyncio.CancelledError:
             if key in self._tasks:  # nobody called it off: the model cancelled itself
                 self._deliver(key, inp.ModelFailed(key, "unknown", "the model cancelled its own task"))

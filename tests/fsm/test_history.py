@@ -279,7 +279,8 @@ def test_the_model_is_told_that_a_person_changed_the_arguments() -> None:
     record = ev.CallRecord(id="c1", tool="pay", arguments='{"amount":5}', parsed={"amount": 5})
     said = ev.ToolsCalled(message_id="m", speaker="@agent", listener="USER", calls=(record,))
     result = ev.ToolReturned(call_id="c1", outcome="ok", content="paid", edited={"amount": 4})
-    rows = [Row("s", seq, State.SUCCESS, 0, "x", event) for seq, event in enumerate((said, result), 1)]
+    events: tuple[ev.Event, ...] = (said, result)
+    rows = [Row("s", seq, State.SUCCESS, 0, "x", event) for seq, event in enumerate(events, 1)]
     told = view(collect([], rows), "@agent", "USER")[-1]
     assert isinstance(told, ToolMessage)
     assert told.content == '(A person changed the arguments to {"amount":4}.)\npaid'
