@@ -34,15 +34,13 @@ class GrantBook:
             elif isinstance(event, ApprovalResolved) and event.via == "grant":
                 self._used[event.rule] = self._used.get(event.rule, 0) + 1
 
-    def hold(self, drafts: Iterable[Draft]) -> None:
+    def hold(self, used: Iterable[str]) -> None:
         """Count the uses in an append that is under way, so that another session cannot use a grant up as well."""
-        if used := _used(drafts):
-            self._held.update(used)
+        self._held.update(used)
 
-    def release(self, drafts: Iterable[Draft]) -> None:
+    def release(self, used: Iterable[str]) -> None:
         """The append has ended; if it was committed, `observe` counts its uses."""
-        if used := _used(drafts):
-            self._held.subtract(used)
+        self._held.subtract(used)
 
     def of(self, subject: str) -> tuple[Standing, ...]:
         """What a user has allowed and not taken back, with how often it was used."""
@@ -53,7 +51,8 @@ class GrantBook:
         )
 
 
-def _used(drafts: Iterable[Draft]) -> list[str]:
+def uses(drafts: Iterable[Draft]) -> list[str]:
+    """The grants that these rows use, each as often as it is used."""
     return [
         draft.event.rule for draft in drafts if isinstance(draft.event, ApprovalResolved) and draft.event.via == "grant"
     ]

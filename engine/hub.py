@@ -5,7 +5,7 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..fsm import inputs as inp
@@ -27,6 +27,7 @@ from ..fsm.session import Session, replay
 from ..fsm.states import State
 from ..store.base import Command, Draft
 from .context import History
+from .grants import uses
 from .inbox import Batch, Item, Outcome, failure
 from .models.base import ModelCall
 from .notices import Listener, Notice, Rows, Trouble
@@ -227,45 +228,50 @@ class Hub:
             self._answer(item, Outcome(self.session.seq, batch.refusal))
             return
         self._busy = True
-        self.engine.grants.hold(batch.drafts)
-        appended = self.engine.log.append(self.session.id, self.session.seq, self.epoch, batch.drafts, item.command)
-        appended.add_done_callback(lambda done: self._call_soon(self._committed, batch, done))
+        batch.uses = uses(batch.drafts)
+        if batch.uses:
+            self.engine.grants.hold(batch.uses)
+        self.engine.log.append_then(
+            self.session.id, self.session.seq, self.epoch, batch.drafts, item.command, partial(self._answered, batch)
+        )
 
-    def _call_soon(self, callback: Callable[..., None], *given: object) -> None:
+    def _answered(self, batch: Batch, answer: tuple[Row, ...] | Error) -> None:
         """From the writer's thread into the loop; after the loop has ended there is nobody to tell."""
         with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(callback, *given)
+            self._loop.call_soon_threadsafe(self._committed, batch, answer)
 
-    def _committed(self, batch: "Batch", appended: "Future[tuple[Row, ...]]") -> None:
+    def _committed(self, batch: Batch, answer: tuple[Row, ...] | Error) -> None:
         """The append is durable, or it failed: act on it, tell whoever asked, and let the next input in."""
         self._busy = False
-        self.engine.grants.release(batch.drafts)
-        error = appended.exception()
-        if error is None:
-            rows = appended.result()
-            self._durable(batch.session, rows)
-            self._answer(batch.item, Outcome(rows[-1].seq, batch.refusal))
+        if batch.uses:
+            self.engine.grants.release(batch.uses)
+        if isinstance(answer, Error):
+            self._not_written(batch.item, answer)
+        else:
+            self._durable(batch.session, answer)
+            self._answer(batch.item, Outcome(answer[-1].seq, batch.refusal))
             if not self.closed:
                 if (ready := self._ready(batch.effects)) is not None:
                     self._apply(Item(ready))
                 self.runner.reconcile(batch.effects)
-        elif isinstance(error, StorageError) and not isinstance(error, StorageFailed):
-            self._not_now(batch.item, error)
-        elif isinstance(error, StaleVersion):
-            self._overtaken(batch.item, error)
-        elif isinstance(error, CommandReused):
-            self._answer(batch.item, error)
-        elif isinstance(error, Misuse):
-            self._misfit(batch.item, error)
-        else:
-            self._lost(batch.item, error)
         self._pump()
 
-    def _lost(self, item: Item, error: BaseException) -> None:
-        told = error if isinstance(error, Error) else Error(f"{type(error).__name__}: {error}")
-        self._answer(item, told)
+    def _not_written(self, item: Item, error: Error) -> None:
+        if isinstance(error, StorageError) and not isinstance(error, StorageFailed):
+            self._not_now(item, error)
+        elif isinstance(error, StaleVersion):
+            self._overtaken(item, error)
+        elif isinstance(error, CommandReused):
+            self._answer(item, error)
+        elif isinstance(error, Misuse):
+            self._misfit(item, error)
+        else:
+            self._lost(item, error)
+
+    def _lost(self, item: Item, error: Error) -> None:
+        self._answer(item, error)
         self.closed = True
-        self.engine.lost(self, told)
+        self.engine.lost(self, error)
 
     def _misfit(self, item: Item, error: Exception) -> None:
         """A command in a form that nothing can be made of is refused; a result of that sort becomes a failure."""
@@ -306,20 +312,20 @@ class Hub:
     def _add(self, batch: Batch, given: inp.Input) -> None:
         now = self.engine.clock.now()
         decision = decide(batch.session, given, now, self.engine.new_id)
-        batch.drafts += (
-            Draft(state, now, actor, event)
-            for event, actor, state in zip(decision.events, decision.by, decision.states, strict=True)
-        )
+        for event, actor, state in zip(decision.events, decision.by, decision.states, strict=True):
+            batch.drafts.append(Draft(state, now, actor, event))
         batch.session, batch.refusal = decision.session, batch.refusal or decision.refusal
 
     def _ready(self, effects: tuple[Effect, ...]) -> inp.ToolsReady | None:
         """The word that calls may start now, with what the registry knows of their tools at this moment."""
-        owed = next((effect for effect in effects if isinstance(effect, StartTools)), None)
-        if owed is None:
-            return None
         registry = self.engine.registry
-        tools = {call_id: registry.get(name) for call_id, name in owed.calls.items()}
-        return inp.ToolsReady({call_id: registry.facts(tool) if tool else None for call_id, tool in tools.items()})
+        for effect in effects:
+            if isinstance(effect, StartTools):
+                tools = {call_id: registry.get(name) for call_id, name in effect.calls.items()}
+                return inp.ToolsReady(
+                    {call_id: registry.facts(tool) if tool else None for call_id, tool in tools.items()}
+                )
+        return None
 
     def _durable(self, session: Session, rows: tuple[Row, ...]) -> None:
         self.session = session
@@ -328,7 +334,9 @@ class Hub:
         self.engine.observe(self, rows)
         if self._listeners:
             self.publish(Rows(session.id, rows))
-        for entry in [entry for entry in self._waiting if entry[0](session)]:
+        for entry in tuple(self._waiting):
+            if not entry[0](session):
+                continue
             self._waiting.remove(entry)
             if not entry[1].done():
                 entry[1].set_result(session)

@@ -42,6 +42,7 @@ class Batch:
     drafts: list[Draft] = field(default_factory=list)
     refusal: inp.Refusal | None = None
     effects: tuple[Effect, ...] = ()
+    uses: list[str] | None = None  # of grants
 
 
 def failure(given: inp.Input, error: Error) -> inp.Input | None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from ..fsm.errors import CommandReused, Conflict, Error, Fenced, Misuse, StaleVersion
 from ..fsm.events import Row
 from ..fsm.states import State
-from .base import Command, Draft
+from .base import Command, Draft, Then
 from .chain import body_hash, link
 from .codec import encode
 from .driver import CONSTRAINT, code_of
@@ -19,7 +19,12 @@ _TEXT = {state: state.value for state in State}
 
 
 def append_job(
-    session: str, expected_seq: int, epoch: int, drafts: Sequence[Draft], command: Command | None
+    session: str,
+    expected_seq: int,
+    epoch: int,
+    drafts: Sequence[Draft],
+    command: Command | None,
+    then: Then | None = None,
 ) -> Job[tuple[Row, ...]]:
     """The job that appends these rows; bodies are encoded here, in the caller's thread.
 
@@ -50,7 +55,7 @@ def append_job(
             return Conflict(f"session {session!r}: {what} already; read the log and decide again")
         return None
 
-    return Job(apply, explain, rows=len(drafts))
+    return Job(apply, explain, len(drafts), then)
 
 
 def _check(session: str, drafts: Sequence[Draft], command: Command | None) -> None:

@@ -1,10 +1,11 @@
 """What the engine asks of a log. SQLite is the embedded default; another store keeps the same promises."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from ..fsm.errors import Error
 from ..fsm.events import Event, Row
 from ..fsm.states import State
 
@@ -45,6 +46,9 @@ class Head:
     owner: str
 
 
+Then = Callable[[tuple[Row, ...] | Error], object]
+
+
 class EventLog(Protocol):
     """An append-only log of sessions.
 
@@ -66,6 +70,18 @@ class EventLog(Protocol):
             StaleVersion, Fenced, CommandReused: nothing was written; read the head and decide again.
             StorageFull: no room now. StorageFailed: reopen the log.
         """
+        ...
+
+    def append_then(
+        self,
+        session: str,
+        expected_seq: int,
+        epoch: int,
+        drafts: Sequence[Draft],
+        command: Command | None,
+        then: Then,
+    ) -> None:
+        """The same for less than a future costs: `then` gets the rows or the error, once, in any thread."""
         ...
 
     def lease(self, session: str, owner: str) -> "Future[int]":

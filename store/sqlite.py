@@ -4,6 +4,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Self
@@ -13,12 +14,12 @@ from sqlite_utils import Database
 from ..fsm.errors import Error, Misuse, StorageError
 from ..fsm.events import Row
 from .append import append_job
-from .base import Applied, Command, Draft, Head
+from .base import Applied, Command, Draft, Head, Then
 from .driver import sqlite3, translate
 from .owner import OwnerLock
 from .reader import LogReader, RawRow, SessionInfo, Unreadable
 from .schema import migrate
-from .writer import Job, Stats, Transaction, Writer
+from .writer import Job, Stats, Transaction, Writer, settle
 
 # The write-ahead log is cut back to this size once no reader needs it any more; 16 MiB.
 WAL_CAP = 16 * 2**20
@@ -88,13 +89,27 @@ class SQLiteLog:
             Misuse: nothing to append, or a draft without a stored form.
             StaleVersion, Fenced, CommandReused, Conflict, StorageError: see `EventLog`; nothing was written.
         """
+        future: Future[tuple[Row, ...]] = Future()
+        future.set_running_or_notify_cancel()  # an append cannot be cancelled
+        self.append_then(session, expected_seq, epoch, drafts, command, partial(settle, future))
+        return future
+
+    def append_then(
+        self,
+        session: str,
+        expected_seq: int,
+        epoch: int,
+        drafts: Sequence[Draft],
+        command: Command | None,
+        then: Then,
+    ) -> None:
+        """The same, with `then` called in the writer's thread with the rows or the error; it should be quick."""
         try:
-            job = append_job(session, expected_seq, epoch, drafts, command)
+            job = append_job(session, expected_seq, epoch, drafts, command, then)
         except Error as error:
-            failed: Future[tuple[Row, ...]] = Future()
-            failed.set_exception(error)
-            return failed
-        return self._writer.submit(job)
+            then(error)
+            return
+        self._writer.hand(job)
 
     def lease(self, session: str, owner: str) -> "Future[int]":
         """Take a session for a writer; the answer is its epoch."""

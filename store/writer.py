@@ -9,10 +9,12 @@ back and done again with a savepoint around each job. The error of a failed comm
 """
 
 import contextlib
+import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
@@ -24,6 +26,7 @@ from .chain import origin
 from .driver import code_of, fatal, translate
 from .schema import COLUMNS
 
+_log = logging.getLogger(__name__)
 T = TypeVar("T")
 Record = tuple[Any, ...]
 Lease = tuple[int, str]
@@ -123,12 +126,15 @@ class Transaction:
 
 @dataclass(slots=True)
 class Job(Generic[T]):
-    """`apply` runs in the writer's thread, maybe twice. `explain` makes a conflict of a broken constraint."""
+    """`apply` runs in the writer's thread, maybe twice. `explain` makes a conflict of a broken constraint.
+
+    `then` hears there, once, what came of it: the answer, or why nothing was written.
+    """
 
     apply: Callable[[Transaction], T]
     explain: Callable[[Transaction, BaseException], Error | None] | None = None
     rows: int = 0
-    future: "Future[T]" = field(default_factory=Future)
+    then: Callable[[T | Error], object] | None = None
 
 
 class Writer:
@@ -149,14 +155,20 @@ class Writer:
         self._thread.start()
 
     def submit(self, job: Job[T]) -> "Future[T]":
-        """Queue a job. From here on it runs whatever happens to its future: an append cannot be cancelled."""
-        job.future.set_running_or_notify_cancel()
+        """Queue a job. From here on it runs whatever happens to its future: it cannot be cancelled."""
+        future: Future[T] = Future()
+        future.set_running_or_notify_cancel()
+        job.then = partial(settle, future)
+        self.hand(job)
+        return future
+
+    def hand(self, job: Job[Any]) -> None:
+        """Queue a job that has its `then`."""
         with self._gate:
             if not self._closed:
                 self._queue.put(job)
-                return job.future
-        job.future.set_exception(Misuse(f"the log {self._path} is closed: open it again"))
-        return job.future
+                return
+        _answer([job], [Misuse(f"the log {self._path} is closed: open it again")])
 
     def snapshot(self, record: Record) -> None:
         """Write a snapshot with the next commit; it is a cache, so losing it costs only time."""
@@ -194,7 +206,7 @@ class Writer:
         return batch
 
     def _commit(self, batch: list[Job[Any]]) -> None:
-        """Do a batch and answer its futures, each exactly once."""
+        """Do a batch and answer its jobs, each exactly once."""
         if self._failure is not None:
             _answer(batch, _each(self._failure, batch))
             return
@@ -229,7 +241,7 @@ class Writer:
     def _attempt(self, batch: list[Job[Any]], *, one_by_one: bool) -> list[Any]:
         """One transaction. The answers are results, or errors of jobs that wrote nothing."""
         conn = self._db.conn
-        tx = Transaction(self._db, self._known)
+        tx = Transaction(self._db, self._known, {}, {}, [], [])
         conn.execute("BEGIN IMMEDIATE")
         # One question instead of one per job: has another connection changed the file since the transaction
         # before? If not, the tips and leases in memory are what a SELECT would find here.
@@ -315,7 +327,16 @@ def _each(error: Error, batch: list[Job[Any]]) -> list[Error]:
 
 def _answer(batch: list[Job[Any]], answers: list[Any]) -> None:
     for job, answer in zip(batch, answers, strict=True):
-        if isinstance(answer, BaseException):
-            job.future.set_exception(answer)
-        else:
-            job.future.set_result(answer)
+        if job.then is not None:
+            try:
+                job.then(answer)
+            except Exception:  # noqa: BLE001 - whoever listens must not stop the writer
+                _log.exception("an answer of the log was not heard")
+
+
+def settle(future: "Future[T]", answer: T | Error) -> None:
+    """Give a future its result or its error."""
+    if isinstance(answer, Error):
+        future.set_exception(answer)
+    else:
+        future.set_result(answer)

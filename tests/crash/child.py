@@ -11,7 +11,6 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -33,8 +32,9 @@ from turnlog.engine import (
 from turnlog.engine.models.base import Delta, ModelCall, ModelReply
 from turnlog.engine.models.scripted import ScriptedModel
 from turnlog.fsm.errors import UnknownSession
-from turnlog.fsm.events import ApprovalRequested, Limits, Row
+from turnlog.fsm.events import ApprovalRequested, Limits
 from turnlog.store import Command, Draft, SQLiteLog
+from turnlog.store.base import Then
 
 
 @dataclass(frozen=True)
@@ -88,20 +88,25 @@ class KillingLog(SQLiteLog):
         super().__init__(path)
         self._kill, self._seen = kill, 0
 
-    def append(
-        self, session: str, expected_seq: int, epoch: int, drafts: Sequence[Draft], command: Command | None = None
-    ) -> "Future[tuple[Row, ...]]":
+    def append_then(
+        self,
+        session: str,
+        expected_seq: int,
+        epoch: int,
+        drafts: Sequence[Draft],
+        command: Command | None,
+        then: Then,
+    ) -> None:
         kill = self._kill
         counts = kill.what == "append" and (not kill.kind or any(d.event.kind == kill.kind for d in drafts))
         self._seen += counts
         if not counts or self._seen != kill.nth:
-            return super().append(session, expected_seq, epoch, drafts, command)
+            super().append_then(session, expected_seq, epoch, drafts, command, then)
+            return
         if kill.when == "before":
             # Called with each statement when it begins: the rows are inserted, their COMMIT is not done.
             self._writer._db.conn.set_trace_callback(lambda sql: die() if sql == "COMMIT" else None)
-        future = super().append(session, expected_seq, epoch, drafts, command)
-        future.add_done_callback(lambda _: die())
-        return future
+        super().append_then(session, expected_seq, epoch, drafts, command, lambda _: die())
 
 
 class KillingModel(ScriptedModel):

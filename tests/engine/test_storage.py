@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -11,8 +10,9 @@ from tests.engine.support import World, kinds, of_kind, processed, reached, requ
 from turnlog.engine import Conversation, Engine, Notice, Rows, Trouble, tool
 from turnlog.engine.models.scripted import call, say
 from turnlog.fsm.errors import StorageError, StorageFailed, StorageFull
-from turnlog.fsm.events import Limits, Row
+from turnlog.fsm.events import Limits
 from turnlog.store import Command, Draft, SQLiteLog, verify
+from turnlog.store.base import Then
 
 PAY = ("pay", {"amount": 5, "to": "A"})
 BULK = "x" * 60_000  # fits into a row, and into no page that has room left
@@ -116,15 +116,20 @@ class MoodyLog(SQLiteLog):
         self.nth, self.error, self.times = nth, error, times
         self.tries = 0
 
-    def append(
-        self, session: str, expected_seq: int, epoch: int, drafts: Sequence[Draft], command: Command | None = None
-    ) -> "Future[tuple[Row, ...]]":
+    def append_then(
+        self,
+        session: str,
+        expected_seq: int,
+        epoch: int,
+        drafts: Sequence[Draft],
+        command: Command | None,
+        then: Then,
+    ) -> None:
         self.tries += 1
         if self.nth <= self.tries < self.nth + self.times:
-            refused: Future[tuple[Row, ...]] = Future()
-            refused.set_exception(self.error)
-            return refused
-        return super().append(session, expected_seq, epoch, drafts, command)
+            then(self.error)
+        else:
+            super().append_then(session, expected_seq, epoch, drafts, command, then)
 
 
 def moody(world: World, log: MoodyLog) -> Engine:

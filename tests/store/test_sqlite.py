@@ -19,7 +19,7 @@ from .support import ROOT, fill, started
 def test_the_log_is_what_the_engine_asks_for(log: SQLiteLog) -> None:
     asked: EventLog = log  # a type checker proves it; the names are proved here
     names = {name for name in vars(EventLog) if not name.startswith("_")}
-    assert names == {"append", "lease", "read", "head", "applied", "put_blob", "blob", "close"}
+    assert names == {"append", "append_then", "lease", "read", "head", "applied", "put_blob", "blob", "close"}
     assert all(callable(getattr(asked, name)) for name in names)
 
 
