@@ -68,7 +68,8 @@ def test_the_kernel_counts_no_more_fsyncs_than_that(tmp_path: Path) -> None:
         "import asyncio\nfrom pathlib import Path\nfrom tests.engine.support import World\n"
         "from tests.engine.test_group_commit import last_a_round, load, looker\n"
         f"async def main():\n    world = World(Path({str(tmp_path)!r}))\n"
-        "    async with world.engine(looker(world)) as engine:\n        last_a_round(engine)\n        await load(engine)\n"
+        "    async with world.engine(looker(world)) as engine:\n"
+        "        last_a_round(engine)\n        await load(engine)\n"
         "        print(engine.log.stats.rows)\nasyncio.run(main())\n"
     )
     trace = tmp_path / "trace"
