@@ -3,6 +3,7 @@
 import json
 from collections import deque
 from collections.abc import Sequence
+from functools import lru_cache
 
 from ..fsm.canonical import text_digest
 from ..fsm.events import ModelRequest, Row
@@ -14,6 +15,7 @@ from .models.base import ModelCall, ToolDefinition
 from .tools.registry import Registry
 
 PAGE = 500
+_role_digest = lru_cache(text_digest)  # an agent is asked again and again with the same role
 
 
 class Side:
@@ -75,12 +77,14 @@ class History:
         for row in rows:
             if not in_history(row):
                 continue
-            begins = row.event.kind != "tool_returned"
-            self.exchanges += collect([] if begins or not self.exchanges else [self.exchanges.pop()], [row])
-            if not self.exchanges:
+            if row.event.kind != "tool_returned":
+                self.exchanges += collect([], (row,))
+                self._size += self.exchanges[-1].size
+            elif self.exchanges:
+                collect([self.exchanges[-1]], (row,))
+            else:
                 continue
             newest = self.exchanges[-1]
-            self._size += newest.size if begins else 0
             if newest.complete:
                 for side in self._sides.values():
                     side.add(newest)
@@ -114,14 +118,14 @@ def model_call(
     call = ModelCall(
         system=spec.role,
         messages=messages,
-        tools=tuple(tool.definition for tool in tools),
+        tools=tuple([tool.definition for tool in tools]),
         index=session.completions.get(agent.name, 0),
         attempt=attempt,
         settings=agent.settings,
     )
     record = ModelRequest(
-        system=text_digest(spec.role),
-        tools=tuple(tool.definition_digest for tool in tools),
+        system=_role_digest(spec.role),
+        tools=tuple([tool.definition_digest for tool in tools]),
         history=(first, session.seq if first else 0),
     )
     return call, record

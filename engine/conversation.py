@@ -154,10 +154,10 @@ class Conversation:
 
         def listen(notice: Notice) -> None:
             if isinstance(notice, Rows):
-                answers.extend(
+                answers.extend([
                     row.event.text for row in notice.rows
                     if isinstance(row.event, MessageAdded) and row.event.by == "model"
-                )  # fmt: skip
+                ])  # fmt: skip
 
         stop = (await self._ready()).subscribe(listen)
         try:

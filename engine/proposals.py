@@ -19,12 +19,15 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON: use a number, or leave the argument out")
 
 
+_READ = json.JSONDecoder(parse_constant=_no_constant).decode
+
+
 def parse(arguments: str) -> tuple[dict[str, JsonValue] | None, str]:
     """The JSON object that a text is, or None and why it is none. An empty text and `null` mean no arguments."""
     if arguments.strip() in ("", "null"):
         return {}, ""
     try:
-        value = json.loads(arguments, parse_constant=_no_constant)
+        value = _READ(arguments)
     except RecursionError:
         return None, "the JSON is nested too deeply"
     except ValueError as error:

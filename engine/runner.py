@@ -44,10 +44,12 @@ class Runner:
     def reconcile(self, effects: tuple[Effect, ...]) -> None:
         """Make what runs equal to what is owed."""
         owed = {effect.key for effect in effects}
-        for key in [key for key in self._tasks if key not in owed]:
-            self._cancel(key)
-        for key in [key for key in self._due if key not in owed]:
-            self._disarm(key)
+        for key in tuple(self._tasks):
+            if key not in owed:
+                self._cancel(key)
+        for key in tuple(self._due):
+            if key not in owed:
+                self._disarm(key)
         for effect in effects:
             if isinstance(effect, WaitUntil):
                 if effect.key not in self._due:

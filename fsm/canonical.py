@@ -38,7 +38,7 @@ def text_digest(text: str) -> str:
 
 def clean(text: str) -> str:
     """The text with surrogate pairs joined and every lone surrogate replaced by U+FFFD."""
-    if _SURROGATE.search(text) is None:
+    if text.isascii() or _SURROGATE.search(text) is None:
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 

@@ -80,21 +80,24 @@ def _say(s: Session, i: inp.Say, now: int, new_id: NewId) -> Reaction:
             return inp.Refusal("invalid", f"{name!r} is no agent or channel of this session: use one of {known}")
     if sender in s.channels or sender == recipient:
         return inp.Refusal("invalid", f"{sender!r} cannot speak to {recipient!r}: choose an agent as sender")
-    queued = ev.MessageQueued(
-        message_id=i.message_id or new_id("m"), sender=sender, recipient=recipient, text=i.text,
-        attachments=i.attachments,
-    )  # fmt: skip
-    if any(one.message_id == queued.message_id for one in s.queue):
-        return inp.Refusal("conflict", f"message {queued.message_id!r} waits already: choose another id")
-    if resting:
-        return [*(said(one) for one in s.queue), said(queued)]
+    message_id = i.message_id or new_id("m")
+    if s.queue and any(one.message_id == message_id for one in s.queue):
+        return inp.Refusal("conflict", f"message {message_id!r} waits already: choose another id")
+    interrupts = s.limits.busy == "interrupt" and s.question is None
+    if resting or interrupts:
+        added = ev.MessageAdded(
+            message_id=message_id, sender=sender, recipient=recipient, text=i.text, by="person",
+            attachments=i.attachments,
+        )  # fmt: skip
+        closing = [] if resting else [*close_round(s, i.actor, now), over(s, "stopped")]
+        return [*closing, *(said(one) for one in s.queue), added]
     if s.limits.busy == "refuse":
         return inp.Refusal("busy", "the session is busy: wait for its turn to end, or stop it")
-    if s.limits.busy == "interrupt" and s.question is None:
-        closing = close_round(s, i.actor, now)
-        return [*closing, over(s, "stopped"), *(said(one) for one in s.queue), said(queued)]
     if len(s.queue) >= s.limits.queue:
         return inp.Refusal("busy", f"{len(s.queue)} messages wait already: wait for the turn to end, or stop it")
+    queued = ev.MessageQueued(
+        message_id=message_id, sender=sender, recipient=recipient, text=i.text, attachments=i.attachments
+    )
     return [queued]
 
 

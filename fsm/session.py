@@ -113,11 +113,14 @@ class Session(NamedTuple):
     @property
     def open_calls(self) -> tuple[Call, ...]:
         """Calls that have no result yet."""
-        return tuple(call for call in self.calls if call.status != "returned")
+        return tuple([call for call in self.calls if call.status != "returned"]) if self.calls else ()
 
     def call(self, call_id: str) -> Call | None:
         """A call of the open round."""
-        return next((call for call in self.calls if call.id == call_id), None)
+        for call in self.calls:
+            if call.id == call_id:
+                return call
+        return None
 
     def request(self, request_id: str) -> ev.ApprovalRequested | None:
         """An open request."""

@@ -64,6 +64,8 @@ class Usage(Value):
 
     def plus(self, other: "Usage") -> "Usage":
         """The sum."""
+        if self is NO_USAGE:
+            return other
         return Usage(
             input_tokens=self.input_tokens + other.input_tokens,
             output_tokens=self.output_tokens + other.output_tokens,

@@ -250,13 +250,15 @@ class Writer:
             self._known.clear()
             self._known.version = version
         do = self._guarded if one_by_one else _apply
-        answers = [do(tx, job) for job in batch]
-        tx.flush()
+        answers: list[Any] = []
         done = rows = 0
-        for job, answer in zip(batch, answers, strict=True):
+        for job in batch:
+            answer = do(tx, job)
+            answers.append(answer)
             if not isinstance(answer, Error):
                 done += 1
                 rows += job.rows
+        tx.flush()
         if not done:
             conn.execute("ROLLBACK")
             return answers

@@ -6,7 +6,6 @@ def delete_file(path: str) -> str:
 """
 
 import inspect
-import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -33,7 +32,7 @@ class ToolContext:
     notes: list[str] = field(default_factory=list)
     citations: list[Citation] = field(default_factory=list)
     attachments: list[Attachment] = field(default_factory=list)
-    _cancelled: threading.Event = field(default_factory=threading.Event)
+    _cancelled: bool = False
 
     def introspect(self, text: str) -> None:
         """Tell the viewers what is going on; kept with the result. Callable from any thread."""
@@ -53,11 +52,11 @@ class ToolContext:
     @property
     def cancelled(self) -> bool:
         """Whether the turn was stopped; a tool in a thread should look at it now and then."""
-        return self._cancelled.is_set()
+        return self._cancelled
 
     def cancel(self) -> None:
         """Make `cancelled` true."""
-        self._cancelled.set()
+        self._cancelled = True
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,7 @@ class Tool:
         """The sha256 of the definition."""
         return text_digest(self.definition_text)
 
-    @property
+    @cached_property
     def blocking(self) -> bool:
         """Whether the function must run in a thread."""
         return not inspect.iscoroutinefunction(self.function)
