@@ -45,6 +45,7 @@ class ServerLimits:
     connections: int = 256
     views: int = 256
     replies: int = 256
+    reply_bytes: int = 2**20
     rate: float = 50.0
     burst: int = 200
     unit: int = 16 * 1024

@@ -149,12 +149,13 @@ class Client:
 
     async def open(self, session: str, after: int = 0, *, deltas: bool = True, notes: bool = True) -> Feed:
         """View a session: rows with seq > after, then `live`, then what happens."""
+        if session in self._feeds:
+            raise ClientError("conflict", "this connection views the session already: close that feed first")
         feed = self._feeds[session] = Feed(self, session, after)
         try:
             await self._reply("open", "", session=session, after=after, deltas=deltas, notes=notes)
-        except ClientError as error:
-            if error.code != "conflict":
-                self._feeds.pop(session, None)
+        except ClientError:
+            del self._feeds[session]
             raise
         return feed
 

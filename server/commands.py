@@ -1,5 +1,6 @@
 """What each command does. A handler answers its frame exactly once; whatever it raises becomes an error frame."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from .connection import Connection
 
 PART = 65_536  # characters of one part of a large body
-SCAN = 1000  # sessions that one list command looks at
+SCAN = 300  # sessions that one list command looks at
 TRIES = 20  # refused tries of one connection that become rows; more only fill the log
 CODES: tuple[tuple[type[Error], str], ...] = (
     (UnknownSession, "unknown_session"),
@@ -84,7 +85,9 @@ def _visible(connection: "Connection", session: str, frame: fr.ClientCommand) ->
         raise unknown(session)
     if not principal.may(frame.type):
         _record(connection, session, frame)
-        raise Denied("unauthorised", f"the role {principal.role} may not {frame.type}: ask a controller", session, 0)
+        head = connection.server.engine.log.head(session)
+        why = f"the role {principal.role} may not {frame.type}: ask a controller"
+        raise Denied("unauthorised", why, session, head.seq if head else 0)
 
 
 def _record(connection: "Connection", session: str, frame: fr.ClientCommand) -> None:
@@ -214,7 +217,12 @@ def _same(log: EventLog, name: str, owner: str, entry: str, limits: Limits) -> b
 async def _open(connection: "Connection", frame: fr.Open) -> None:
     _visible(connection, frame.session, frame)
     if frame.session in connection.views:
-        raise Denied("conflict", "this connection views the session already: close it first", frame.session, 0)
+        raise Denied(
+            "conflict",
+            "this connection views the session already: close it first",
+            frame.session,
+            connection.views[frame.session].sent,
+        )
     if len(connection.views) >= connection.server.limits.views:
         raise Denied("limit", f"this connection views {len(connection.views)} sessions already: close one")
     async with connection.server.using(frame.session) as room:
@@ -246,7 +254,8 @@ async def _list(connection: "Connection", frame: fr.ListSessions) -> None:
     after, scanned = frame.after, 0
     more = True
     while more and len(lines) < frame.limit and scanned < SCAN:
-        page = connection.server.engine.log.sessions(after, 100)
+        await asyncio.sleep(0)
+        page = connection.server.engine.log.sessions(after, 50)
         more = bool(page)
         for info in page:
             after, scanned = info.id, scanned + 1

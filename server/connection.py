@@ -66,6 +66,7 @@ class Connection:
         self._unyielded = 0
         self._shown: set[tuple[str, str]] = set()
         self._replies: deque[bytes] = deque()
+        self._reply_bytes = 0
         self._awake = asyncio.Event()
         self._drained = asyncio.Event()
         self._closing: asyncio.Task[None] | None = None
@@ -154,7 +155,7 @@ class Connection:
         limits, clock = self.server.limits, self.server.clock
         bucket = Bucket(limits.rate, limits.burst, clock.monotonic())
         async for message in self.socket:
-            while len(self._replies) >= limits.replies and not self._over:
+            while self._full and not self._over:
                 self._drained.clear()
                 await self._drained.wait()
             if not bucket.take(max(1.0, len(message) / limits.unit), clock.monotonic()):
@@ -170,6 +171,11 @@ class Connection:
                 self.reply(ErrorFrame(code="conflict", message="hello was said already"))
                 continue
             await self._carry_out(frame)
+
+    @property
+    def _full(self) -> bool:
+        limits = self.server.limits
+        return len(self._replies) >= limits.replies or self._reply_bytes >= limits.reply_bytes
 
     async def _carry_out(self, frame: ClientCommand) -> None:
         try:
@@ -189,7 +195,9 @@ class Connection:
 
     def reply(self, frame: FromServer) -> None:
         """Send a frame before anything else."""
-        self._replies.append(encoded(frame))
+        data = encoded(frame)
+        self._replies.append(data)
+        self._reply_bytes += len(data)
         self.wake()
 
     def wake(self) -> None:
@@ -215,7 +223,9 @@ class Connection:
 
     async def _send_next(self) -> bool:
         if self._replies:
-            await self._send(self._replies.popleft())
+            reply = self._replies.popleft()
+            self._reply_bytes -= len(reply)
+            await self._send(reply)
             self._drained.set()
             return True
         views = list(self.views.values())

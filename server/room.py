@@ -5,6 +5,7 @@ yet. So a slow viewer costs nothing, and the engine never meets a socket.
 """
 
 import json
+import re
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -173,7 +174,9 @@ class Room:
                     self.making[key] = Making(notice.message_id, notice.kind, notice.index)
                 self.making[key].add(notice)
             case Trouble():
-                frame = TroubleFrame(session=self.session, seq=self.head, code=notice.code, message=notice.message)
+                frame = TroubleFrame(
+                    session=self.session, seq=self.head, code=_code(notice.code), message=notice.message
+                )
                 for view in self.views:
                     view.tell(encoded(frame))
         self.wake()
@@ -244,3 +247,8 @@ def _ends(event: Event) -> bool:
     return isinstance(event, ToolsCalled) or event.kind in (
         "turn_failed", "turn_interrupted", "session_terminated",
     )  # fmt: skip
+
+
+def _code(name: str) -> str:
+    """The name of an error as a code: StorageFull becomes storage_full."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()

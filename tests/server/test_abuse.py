@@ -16,8 +16,8 @@ from tests.server.test_frames import BAD
 from tests.server.test_turns import opened
 from turnlog.engine import Agent
 from turnlog.engine.models.base import ModelCall, ModelReply, TextDelta
-from turnlog.engine.models.scripted import USAGE, call, say
-from turnlog.server.frames import Delta, ErrorFrame, EventFrame
+from turnlog.engine.models.scripted import USAGE, ScriptedModel, call, say
+from turnlog.server.frames import Delta, ErrorFrame, EventFrame, Part
 
 MIB = 2**20
 
@@ -203,6 +203,26 @@ async def test_a_word_is_not_stuck_behind_a_long_stream_on_the_same_socket(world
         assert {frame.type for frame in later} <= {"delta", "event"}
 
 
+@pytest.mark.field(97)
+async def test_a_reply_goes_before_the_rows_of_a_long_catch_up(world: World) -> None:
+    async with world.up(world.playing(lambda _: say("x" * 100_000))) as served:
+        _, session, _ = await opened(served)
+        conversation = await served.engine.open(session)
+        for _ in range(20):
+            await conversation.send("more", by="ann")
+        busy, end = await served.deaf()
+        await busy.send(json.dumps({"type": "open", "id": "1", "session": session}))
+        await until(lambda: end.socket.transport.get_write_buffer_size() > 0)
+        await busy.send(json.dumps({"type": "list", "id": "2"}))
+        await until(lambda: bool(end._replies))
+        types: list[str] = []
+        while "live" not in types:
+            types.append((await received(busy)).type)
+        before = types[: types.index("sessions")].count("event")
+        assert types.count("event") == conversation.session.seq
+        assert before <= 8, "only what the socket held already came first"
+
+
 async def test_replies_that_nobody_reads_are_bounded_by_reading_no_more(world: World) -> None:
     async with world.up(world.agent()) as served:
         socket, end = await served.deaf()
@@ -223,6 +243,23 @@ async def test_replies_that_nobody_reads_are_bounded_by_reading_no_more(world: W
         # When the client is gone, what waited for it ends too.
         socket.transport.abort()
         await until(lambda: not served.server.connections)
+
+
+async def test_replies_are_bounded_in_bytes_too(world: World) -> None:
+    async with world.up(Agent("@agent", ScriptedModel([say("y" * 600_000)], stream=False))) as served:
+        client, session, feed = await opened(served)
+        await client.send(session, "tell me all")
+        await rest(feed)
+        socket, end = await served.deaf()
+        for number in range(60):
+            await socket.send(json.dumps({"type": "fetch", "id": str(number), "session": session, "seq": 3}))
+        await until(lambda: end._full)
+        for _ in range(1000):
+            await asyncio.sleep(0)
+        assert MIB <= end._reply_bytes < 2 * MIB
+        answers = [await received(socket) for _ in range(60)]
+        assert [frame.id for frame in answers if isinstance(frame, Part)] == [str(number) for number in range(60)]
+        assert end._reply_bytes == 0
 
 
 async def test_the_server_stops_though_a_client_does_not_read(world: World) -> None:

@@ -8,6 +8,7 @@ import pytest
 from tests.server.support import Gated, Served, World, body, card, received, rest, streamed
 from turnlog.engine import Agent
 from turnlog.engine.models.scripted import ScriptedModel, attempts, call, fail, say
+from turnlog.engine.tools.ask import ask_user
 from turnlog.fsm.events import Channel
 from turnlog.fsm.history import ToolMessage
 from turnlog.server.client import Feed
@@ -106,6 +107,7 @@ async def test_the_chunks_are_complete_when_the_row_comes_before_the_sender_got_
     assert "".join(delta.text for delta in deltas if delta.kind == "text") == body(stored)["text"]
 
 
+@pytest.mark.accept(5)
 async def test_the_arguments_of_a_call_are_streamed_before_its_row(world: World) -> None:
     async with world.up(world.agent(call(("look", {"q": "x"})), say("ok"))) as served:
         client, session, feed = await opened(served)
@@ -113,12 +115,12 @@ async def test_the_arguments_of_a_call_are_streamed_before_its_row(world: World)
         deltas, row = await streamed(feed, "tools_called")
     (made,) = [delta for delta in deltas if delta.kind == "call"]
     record = body(row)["calls"][0]
-    assert (made.name, made.text, made.index) == ("look", record["arguments"], 0)
+    assert (made.name, made.text, made.index) == (record["tool"], record["arguments"], 0)
+    assert record["id"]
     assert made.message_id == body(row)["message_id"]
 
 
 @pytest.mark.accept(3)
-@pytest.mark.accept(40)
 async def test_a_provider_that_fails_is_a_frame_and_the_state_error_until_somebody_retries(world: World) -> None:
     script = [attempts(fail("rate_limit", "slow down"), say("better"))]
     async with world.up(world.agent(*script)) as served:
@@ -285,6 +287,33 @@ async def test_a_person_may_speak_to_an_agent_an_agent_to_a_person_and_anybody_t
         assert {body(row)["sender"] for row in group if row.kind == "message_added"} == {"USER", "a", "b"}
         assert all(body(row)["recipient"] == "team" for row in group if row.kind == "message_added")
         assert body(group[-1])["reason"] == "max_rounds"
+
+
+@pytest.mark.accept(16)
+@pytest.mark.parametrize("way", ["answered", "skipped", "expired"])
+async def test_a_question_goes_out_and_the_answer_a_skip_or_the_time_limit_comes_back(world: World, way: str) -> None:
+    asks = call(("ask_user", {"questions": [{"text": "Which?", "choices": ["a", "b"]}, {"text": "Why?"}]}))
+    async with world.up(world.agent(asks, say("done"), tools=[ask_user])) as served:
+        client, session, feed = await opened(served)
+        await client.send(session, "go")
+        row = await feed.until("question_asked")
+        asked = body(row)
+        assert row.state == "interrupt"
+        assert [one["text"] for one in asked["questions"]] == ["Which?", "Why?"]
+        short = await client.answer(session, asked["request_id"], ["a"])
+        assert short.refused is not None
+        if way == "expired":
+            assert asked["deadline"] == world.clock.now() + 120_000
+            world.clock.advance(120)
+        else:
+            await client.answer(session, asked["request_id"], ["a", "so"] if way == "answered" else None)
+        answered = await feed.until("question_answered")
+        assert body(answered)["outcome"] == way
+        result = body(await feed.until("tool_returned"))
+        assert (result["content"] == "Which?\na\nWhy?\nso") is (way == "answered")
+        late = await client.answer(session, asked["request_id"], None)
+        assert late.refused is not None
+        assert body(await feed.until("message_added"))["text"] == "done"
 
 
 async def test_stop_ends_the_turn_and_the_session_only_when_that_is_said(world: World) -> None:

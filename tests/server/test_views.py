@@ -3,8 +3,8 @@
 import asyncio
 import json
 import random
-import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -12,12 +12,17 @@ from tests.server.support import Gated, Served, World, body, received, rest, unt
 from tests.server.test_turns import opened
 from turnlog.engine import Agent, ToolContext, tool
 from turnlog.engine.models.base import ModelCall, ModelReply, ReasoningDelta, TextDelta
-from turnlog.engine.models.scripted import ScriptedModel, call, say
+from turnlog.engine.models.scripted import USAGE, ScriptedModel, call, fail, say
+from turnlog.fsm.errors import Fenced
 from turnlog.fsm.events import Limits
 from turnlog.server import ClientError
 from turnlog.server.client import Feed
-from turnlog.server.frames import Delta, EventFrame, Live, SessionLine
+from turnlog.server.frames import AnyServerFrame, Delta, EventFrame, Live, ServerFrame, TroubleFrame
 from turnlog.server.room import Entry
+from turnlog.server.view import View
+
+if TYPE_CHECKING:
+    from turnlog.server.connection import Connection
 
 
 async def talk(served: Served, session: str, turns: int) -> None:
@@ -148,6 +153,8 @@ async def test_a_view_opened_after_rows_that_do_not_exist_is_told_where_the_sess
             await other.open(session, after=7)
         with pytest.raises(ClientError, match="conflict: this connection views the session already"):
             await client.open(session)
+        with pytest.raises(ClientError, match="conflict: this connection views the session already: close it first"):
+            await client.command("open", session=session)
 
 
 async def test_a_closed_view_gets_nothing_more_and_may_be_opened_again(world: World) -> None:
@@ -162,6 +169,7 @@ async def test_a_closed_view_gets_nothing_more_and_may_be_opened_again(world: Wo
             await client.close_view("nothing")
 
 
+@pytest.mark.accept(2)
 async def test_pieces_and_notes_are_left_out_for_who_does_not_want_them(world: World) -> None:
     @tool
     async def noisy(context: ToolContext) -> str:
@@ -188,6 +196,78 @@ async def test_pieces_and_notes_are_left_out_for_who_does_not_want_them(world: W
         assert await ephemeral(quiet) == set()
 
 
+class Elsewhere:
+    """A connection that takes nothing by itself."""
+
+    def wake(self) -> None:
+        """Not now."""
+
+
+async def viewing(served: Served, session: str) -> View:
+    """A live view whose frames a test takes one by one."""
+    room = served.server.rooms[session]
+    view = View(cast("Connection", Elsewhere()), room, room.head)
+    room.views.add(view)
+    found = view.next_row()
+    assert found is not None
+    assert ServerFrame.validate_json(found[0]).type == "live"
+    return view
+
+
+def taken(view: View) -> Iterator[AnyServerFrame]:
+    """What the view would send now, in order."""
+    while (found := view.next_row()) is not None:
+        yield ServerFrame.validate_json(found[0])
+    while (data := view.next_told() or view.next_delta()) is not None:
+        yield ServerFrame.validate_json(data)
+
+
+async def test_a_sender_that_comes_late_still_sends_the_pieces_before_their_row(world: World) -> None:
+    async with world.up(world.agent(say("one two three"))) as served:
+        _, session, _ = await opened(served)
+        view = await viewing(served, session)
+        await (await served.engine.open(session)).send("hi", by="ann")
+        frames = list(taken(view))
+        assert [getattr(frame, "kind", "") for frame in frames] == [
+            "message_added", "text", "message_added", "turn_interrupted"
+        ]  # fmt: skip
+        assert isinstance(frames[1], Delta)
+        assert isinstance(frames[2], EventFrame)
+        assert frames[1].text == body(frames[2])["text"] == "one two three"
+        assert list(taken(view)) == []
+        view.room.views.discard(view)
+
+
+async def test_pieces_of_an_attempt_that_failed_are_seen_by_no_later_viewer(world: World) -> None:
+    class Breaking:
+        name = "breaking"
+
+        async def stream(self, model_call: ModelCall) -> AsyncIterator[TextDelta | ModelReply]:
+            yield TextDelta("half a ")
+            if model_call.attempt == 1:
+                raise fail()
+            await go.wait()
+            yield ModelReply("half a loaf", usage=USAGE)
+
+    go = asyncio.Event()
+    async with world.up(Agent("@agent", Breaking())) as served:
+        client, session, feed = await opened(served)
+        await client.send(session, "hi")
+        await rest(feed)
+        room = served.server.rooms[session]
+        assert room.making == {}
+        await client.retry(session)
+        (first,) = await some_deltas(feed, 1)
+        late = await (await served.client()).open(session)
+        await late.live()
+        (soon,) = await some_deltas(late, 1)
+        assert (soon.message_id, soon.text) == (first.message_id, "half a ")
+        assert len(room.making) == 1
+        go.set()
+        await rest(feed)
+        assert room.making == {}
+
+
 async def test_reasoning_is_streamed_apart_from_the_text(world: World) -> None:
     class Thinking:
         name = "thinking"
@@ -211,87 +291,31 @@ async def test_reasoning_is_streamed_apart_from_the_text(world: World) -> None:
         assert pieces == {"reasoning": "hm hm", "text": "yes"}
 
 
-@pytest.mark.field(90)
-async def test_a_row_above_the_limit_comes_as_a_reference_and_can_be_fetched_in_parts(world: World) -> None:
-    huge = "".join(f"{number} \u20ac\n" for number in range(300_000))
-    async with world.up(Agent("@agent", ScriptedModel([say(huge)], stream=False))) as served:
-        client, session, feed = await opened(served)
-        await client.send(session, "tell me all")
-        row = (await rest(feed))[1]
-        assert (row.large, row.body) == (True, None)
-        assert row.size is not None
-        assert row.size > 2**20
-        fetched = await client.fetch(session, row.seq)
-        assert fetched["text"] == huge
-        assert len(json.dumps(fetched, ensure_ascii=False).encode()) == row.size
-        with pytest.raises(ClientError, match="has no row 99"):
-            await client.fetch(session, 99)
-
-
-@pytest.mark.field(90)
-async def test_a_tool_result_of_five_mebibytes_reaches_a_client_with_default_limits(world: World) -> None:
-    @tool
-    async def big(n: int) -> str:
-        """Return much."""
-        return "x" * n
-
-    async with world.up(world.agent(call(("big", {"n": 5 * 2**20})), say("ok"), tools=[big])) as served:
-        client, session, feed = await opened(served)
-        await client.send(session, "go")
-        (result,) = [body(row) for row in await rest(feed) if row.kind == "tool_returned"]
-        assert result["attachments"][0]["size"] == 5 * 2**20
-
-
-@pytest.mark.field(90)
-async def test_a_frame_above_the_limit_closes_that_connection_alone_with_1009(world: World) -> None:
+async def test_trouble_is_told_and_the_next_command_takes_the_session_up_again(world: World) -> None:
     async with world.up(world.agent(say("hello"))) as served:
         client, session, feed = await opened(served)
-        other = await served.raw()
-        await other.send(json.dumps({"type": "send", "id": "1", "session": session, "text": "x" * 2**20}))
-        await other.wait_closed()
-        assert other.close_code == 1009
-        assert served.kinds(session) == ["session_started"]
+        hub = served.engine.live(session)
+        assert hub is not None
+        hub.closed = True
+        served.engine.lost(hub, Fenced("another process took it"))
+        trouble = await feed.__anext__()
+        assert isinstance(trouble, TroubleFrame)
+        assert (trouble.code, trouble.message, trouble.seq) == ("fenced", "another process took it", 1)
         await client.send(session, "hi")
-        assert (await rest(feed))[-1].seq == 4
+        assert [row.seq for row in await rest(feed)] == [2, 3, 4]
 
 
-async def test_the_list_shows_where_each_session_stands_page_by_page(world: World) -> None:
+async def test_a_session_that_nobody_views_may_leave_memory(world: World) -> None:
     async with world.up(world.agent(say("hello"))) as served:
-        client, session, feed = await opened(served, session="s3")
+        client, session, feed = await opened(served)
+        hub = served.engine.live(session)
+        assert hub is not None
+        idle = [hub.idle]
         await client.send(session, "hi")
         await rest(feed)
-        for name in ("s1", "s2", "s4"):
-            await client.create(name)
-        first = await client.list(limit=3)
-        assert [line.session for line in first.sessions] == ["s1", "s2", "s3"]
-        now = world.clock.now()
-        assert first.sessions[2] == SessionLine(
-            session="s3", seq=4, state="interrupt", owner="ann", first_at=now, last_at=now
-        )  # fmt: skip
-        assert first.next == "s3"
-        rest_of = await client.list(after=first.next, limit=3)
-        assert ([line.session for line in rest_of.sessions], rest_of.next) == (["s4"], None)
-
-
-async def test_a_session_that_cannot_be_read_is_an_error_and_hides_no_other(world: World) -> None:
-    async with world.up(world.agent(say("hello"))) as served:
-        client, _, _ = await opened(served, session="good")
-        await client.create("bad")
-    db = sqlite3.connect(world.path)
-    with db:
-        for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
-            db.execute(f"DROP TRIGGER {name}")
-        db.execute("UPDATE events SET body = '{' WHERE session = 'bad'")
-    db.close()
-    async with world.up(world.agent(say("hello"))) as served:
-        root, ann = await served.client("root"), await served.client("ann")
-        with pytest.raises(ClientError, match="corrupt: session 'bad' seq 1"):
-            await root.open("bad")
-        with pytest.raises(ClientError, match="unknown_session: no session has the id 'bad'"):
-            await ann.open("bad")
-        broken = {line.session: bool(line.broken) for line in (await root.list()).sessions}
-        assert broken == {"good": False, "bad": True}
-        assert [row.seq for row in await (await ann.open("good")).live()] == [1]
+        await feed.close()
+        assert [*idle, hub.idle] == [False, True]
+        assert served.server.rooms == {}
 
 
 async def test_a_view_waits_for_news_without_reading_the_log_again(
