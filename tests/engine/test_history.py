@@ -220,3 +220,22 @@ async def test_what_was_edited_is_what_the_model_reads_of_its_own_call_in_every_
         first, second = sent(agent)[1].messages, sent(agent)[2].messages
         assert list(second)[: len(first)] == list(first)
         assert of_kind(c, "approval_resolved")[0].arguments == {"amount": 7, "to": "B"}
+
+
+async def test_a_window_stays_a_window_as_the_history_grows_whatever_the_others_see(world: World) -> None:
+    sizes: dict[str, list[int]] = {"short": [], "long": []}
+
+    def speak(name: str) -> Any:
+        def step(given: ModelCall) -> Step:
+            sizes[name].append(len(given.messages))
+            return say(f"{name} {given.index}")
+
+        return step
+
+    agents = [
+        Agent(name, ScriptedModel(speak(name), name), window=window) for name, window in (("short", 4), ("long", 40))
+    ]
+    async with world.engine(*agents, limits=Limits(max_rounds=60)) as engine:
+        await (await engine.create("s")).send("begin")
+    assert (max(sizes["short"]), sizes["short"][-1]) == (4, 4)
+    assert (max(sizes["long"]), sizes["long"][-1]) == (40, 40)
