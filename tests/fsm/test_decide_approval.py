@@ -52,6 +52,7 @@ def test_an_approved_call_runs_after_its_decision_and_only_once() -> None:
     (resolved,) = talk.of(ev.ApprovalResolved)
     assert (resolved.outcome, resolved.via, resolved.actor) == ("approved", "person", "person:ann")
     assert resolved.decided_at == talk.clock.now()
+    assert talk.running() == []
     talk.ready()
     (started,) = talk.of(ev.ToolStarted)
     assert (started.permit, started.digest, started.attempt) == (resolved.request_id, resolved.digest, 1)

@@ -47,6 +47,20 @@ def test_a_tool_that_the_model_invented_gives_a_result_and_the_log_keeps_its_nam
     assert talk.owed(CallModel).speaker == "@agent"
 
 
+@pytest.mark.field(113)
+def test_a_tool_that_does_not_exist_is_named_as_such_without_a_card_until_the_cap_ends_it() -> None:
+    talk = spoken(limits=ev.Limits(max_tool_calls=5))
+    for _ in range(5):
+        talk.reply("", call("add", a=1))
+    assert {one.content for one in talk.of(ev.ToolReturned)} == {
+        f"There is no tool 'add'. There are: {', '.join(FACTS)}."
+    }
+    talk.reply("", call("add", a=1))
+    assert talk.of(ev.ApprovalRequested) == []
+    assert outcomes(talk) == [*["unknown_tool"] * 5, "limit"]
+    assert talk.of(ev.TurnInterrupted)[-1].reason == "limit"
+
+
 @pytest.mark.accept(74)
 def test_cut_arguments_are_reported_to_the_model_and_never_run() -> None:
     talk = spoken()

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnlog.fsm import State
@@ -136,7 +136,8 @@ def owed_key(talk: Talk) -> str:
     return next((one.key for one in talk.pending() if isinstance(one, CallModel)), "")
 
 
-@given(st.lists(st.sampled_from(sorted(STEPS)), max_size=30))
+@settings(max_examples=200)
+@given(st.lists(st.sampled_from(sorted(STEPS)), min_size=8, max_size=40))
 def test_no_completion_is_ever_owed_under_a_key_that_was_used(steps: list[str]) -> None:
     talk = Talk(*TWO)
     used: set[str] = set()

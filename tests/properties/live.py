@@ -5,6 +5,7 @@ the witness: it tells what was durable at the moment when somebody heard of it, 
 """
 
 import asyncio
+import time
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -135,6 +136,7 @@ class Teller:
         for life in range(4):
             self.hanging.clear()
             async with self.engine() as engine:
+                slow_disk(engine)
                 self.witness = self.witness or LogReader(self.story.path)
                 c = await engine.open("s") if life else await engine.create("s", owner="ann")
                 self.story.heard.append([])
@@ -205,6 +207,18 @@ class Teller:
         before = c.session
         outcome = await asyncio.wait_for(c.apply(given), 20)
         self.story.told.append(Told(given, before, c.session, outcome, len(self.durable())))
+
+
+def slow_disk(engine: Engine) -> None:
+    """Each commit takes a while, so that whoever does not wait for it is seen."""
+    writer = engine.log._writer
+    commit = writer._commit
+
+    def slowly(batch: Any) -> None:
+        time.sleep(0.002)
+        commit(batch)
+
+    writer._commit = slowly  # type: ignore[method-assign]  # a fault that is planted
 
 
 async def told(folder: Path, seeds: range) -> list[Story]:

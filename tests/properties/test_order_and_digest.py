@@ -148,6 +148,24 @@ def request_text(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
+# Senders ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.field(21)
+async def test_a_sender_that_is_cancelled_leaves_its_row_and_an_inbox_that_goes_on(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    async with world.engine(world.agent(say("one done"), say("two done"))) as engine:
+        c = await engine.create("s")
+        gone = asyncio.create_task(c.say("one"))
+        await asyncio.sleep(0)
+        gone.cancel()
+        turn = await asyncio.wait_for(c.send("two"), 20)
+        assert turn.text == "two done"
+        assert gone.cancelled()
+        said = [row.event.text for row in rows(c) if isinstance(row.event, ev.MessageAdded)]
+        assert said == ["one", "one done", "two", "two done"]
+
+
 # Losing words ----------------------------------------------------------------------------------
 
 

@@ -1,0 +1,160 @@
+"""Planted faults: each takes one guard away, and the named test must notice. `test_mutants.py` runs them.
+
+A number is that of an invariant of the design; a word is another guard that must not go unnoticed.
+"""
+
+from typing import NamedTuple
+
+APPROVAL = "tests/fsm/test_decide_approval.py"
+PEOPLE = "tests/fsm/test_decide_people.py"
+RESULTS = "tests/fsm/test_decide_results.py"
+STOP = "tests/fsm/test_decide_stop.py"
+TURNS = "tests/fsm/test_decide_turns.py"
+GRAPH = "tests/fsm/test_decide_graph.py"
+TOTAL = "tests/fsm/test_decide_total.py"
+HISTORY = "tests/fsm/test_history.py"
+SESSION = "tests/fsm/test_session.py"
+TABLE = "tests/fsm/test_table.py"
+LIVE = "tests/properties/test_live.py"
+ORDER = "tests/properties/test_order_and_digest.py"
+SIMULATION = "tests/properties/test_simulation.py"
+
+
+class Mutant(NamedTuple):
+    """In `file`, `old` (which is there once) becomes `new`: a test in `test` that fits `names` (`-k`) must fail."""
+
+    guards: int | str
+    file: str
+    old: str
+    new: str
+    test: str
+    names: str
+
+
+MUTANTS = (
+    # 1: the log is the only truth
+    Mutant(1, "fsm/decide.py", "        session = evolve(session, following)\n",
+           "        session = evolve(session, following)._replace(turn=session.turn + 1)\n", TOTAL, "whatever_comes"),
+    Mutant(1, "store/reader.py", "AND e.seq = s.seq AND e.hash = s.hash", "AND e.seq = s.seq", LIVE, "only_a_cache"),
+    Mutant(1, "fsm/session.py", "(*s.grants, Standing(e))", "s.grants", APPROVAL, "holds_for_later_calls"),
+    # 2: durable before anyone hears, and before the effect
+    Mutant(2, "engine/hub.py", "        self._busy = True\n        batch.uses",
+           "        self._busy = True\n        self.runner.reconcile(batch.effects)\n        batch.uses",
+           LIVE, "invariant_02"),
+    Mutant(2, "store/sqlite.py", '"synchronous", "FULL", 2', '"synchronous", "NORMAL", 1', LIVE, "reaches_the_disk"),
+    Mutant(2, "fsm/decide.py", 'if call.status == "started" and call.epoch == session.epoch',
+           'if call.status in ("started", "approved")', APPROVAL, "runs_after_its_decision"),
+    # 3: contiguous seq, one writer
+    Mutant(3, "store/append.py", "if newest is None or newest[0] != epoch:", "if newest is None:",
+           ORDER, "newest_owner"),
+    Mutant(3, "store/append.py", "if tip.seq != expected_seq:", "if tip.seq < expected_seq:",
+           ORDER, "many_appends_at_one"),
+    Mutant(3, "fsm/session.py", "        if row.seq != session.seq + 1:\n", "        if row.seq <= session.seq:\n",
+           SESSION, "missing_row"),
+    # 4: history is valid
+    Mutant(4, "fsm/history.py", "    if isinstance(last, UserMessage) and isinstance(more, UserMessage):\n",
+           "    if isinstance(last, UserMessage) and not last.text:\n", HISTORY, "word_that_interrupts"),
+    Mutant(4, "fsm/history.py", "if exchange.speaker == speaker and exchange.complete else []",
+           "if exchange.speaker == speaker and exchange.results else []", HISTORY, "whatever_happens"),
+    Mutant(4, "fsm/history.py", "call.arguments if call.parsed else", "call.arguments if call.arguments else",
+           HISTORY, "as_an_object"),
+    Mutant(4, "fsm/people.py", "    for call in s.open_calls:\n", "    for call in s.open_calls[1:]:\n",
+           STOP, "nothing_open"),
+    # 5: no second start without a word
+    Mutant(5, "fsm/session.py", 'call._replace(status="unknown")', 'call._replace(status="approved")',
+           RESULTS, "never_run_again"),
+    Mutant(5, "fsm/results.py", "        if again and not facts.idempotent:\n", "        if again and facts.gated:\n",
+           SIMULATION, "TestSimulation"),
+    Mutant(5, "fsm/results.py", "idempotent=call.idempotent and facts.idempotent", "idempotent=facts.idempotent",
+           RESULTS, "idempotent_only_later"),
+    Mutant(5, "fsm/follow.py", 'if call.status == "unknown" and not call.idempotent:',
+           'if call.status == "unknown" and not call.idempotent and not call.attempt:', RESULTS, "cut_off_by_a_crash"),
+    Mutant(5, "fsm/results.py", '"outcome_unknown" if call.attempt else "gated"', '"gated"', RESULTS, "became_gated"),
+    # 6: only approved arguments run
+    Mutant(6, "engine/runner.py", "if stored is None or text_digest(text) != effect.digest:", "if stored is None:",
+           ORDER, "changed_in_the_file"),
+    Mutant(6, "engine/runner.py", "            stored = event.arguments\n", "            stored = effect.arguments\n",
+           ORDER, "edited_arguments_changed"),
+    Mutant(6, "fsm/people.py", "    if i.digest != request.digest:\n", '    if i.digest not in (request.digest, ""):\n',
+           APPROVAL, "other_arguments_than_those_shown"),
+    Mutant(6, "fsm/people.py", '"digest": request.digest if arguments is None else digest(arguments)',
+           '"digest": request.digest', APPROVAL, "edited_call_runs"),
+    Mutant(6, "fsm/people.py", '"match": resolved.digest if i.exact', '"match": request.digest if i.exact',
+           APPROVAL, "exact_grant_with_an_edit"),
+    Mutant(6, "fsm/people.py", "    if i.edited is not None and i.edited.problem:\n",
+           "    if i.edited is not None and i.edited.problem == i.reason:\n", APPROVAL, "bad_edit"),
+    # 7: who decides
+    Mutant(7, "fsm/approval.py", 'return actor.startswith("person:") and len(actor) > len("person:")',
+           'return actor.startswith("person:") or actor.startswith("agent:")', APPROVAL, "nobody_but_a_person"),
+    Mutant(7, "fsm/results.py", 'outcome="expired",\n                via="timer"',
+           'outcome="approved",\n                via="timer"',
+           APPROVAL, "denied_by_the_timer"),
+    Mutant(7, "fsm/approval.py", "            grant.subject == subject\n            and ", "            ",
+           APPROVAL, "grant_of_the_owner"),
+    Mutant(7, "fsm/approval.py", 'and grant.match in ("", digest)', "and grant.match is not None",
+           APPROVAL, "exact_grant"),
+    Mutant(7, "fsm/session.py", "tuple(one for one in s.grants if one.grant.grant_id != e.grant_id)", "s.grants",
+           APPROVAL, "holds_for_later_calls"),
+    Mutant(7, "fsm/people.py", "    if i.remember and (unknown or", "    if i.remember and False and (unknown or",
+           APPROVAL, "only_an_approval_can_be"),
+    # 8: losing words are rows
+    Mutant(8, "fsm/decide.py", "    if isinstance(given, _UNRECORDED) or not session.started:\n",
+           "    if isinstance(given, (*_UNRECORDED, inp.Decide)) or not session.started:\n",
+           ORDER, "each_loser_is_a_row"),
+    Mutant(8, "fsm/decide.py", "    if isinstance(given, _UNRECORDED) or not session.started:\n",
+           '    if refusal.code != "invalid" or not session.started:\n', SIMULATION, "TestSimulation"),
+    Mutant(8, "fsm/people.py", "    if past is not None:\n", "    if past is not None and not past.actor:\n",
+           APPROVAL, "who_was_first"),
+    # 9: a refusal changes nothing, nothing is lost
+    Mutant(9, "fsm/decide.py", "(session.state,), evolve(session, event), refusal)",
+           "(session.state,), evolve(session, event)._replace(queue=()), refusal)", TOTAL, "whatever_comes"),
+    Mutant(9, "fsm/session.py", "tuple(one for one in s.queue if one.message_id != e.message_id)", "()",
+           PEOPLE, "get_their_turns"),
+    Mutant(9, "fsm/people.py", "    if not i.text.strip() and not i.attachments:\n",
+           "    if not i.text and not i.attachments:\n",
+           PEOPLE, "blank_message"),
+    Mutant(9, "fsm/follow.py", "said(session.queue[0]) if session.due else None", "None",
+           GRAPH, "when_one_has_finished"),
+    # 10: replay
+    Mutant(10, "fsm/session.py", "if to is not None and row.seq > to:", "if to is not None and row.seq >= to:",
+           SESSION, "to_any_seq"),
+    Mutant(10, "fsm/session.py", "NEXT.get((session.state, kind))", "NEXT.get((session.state, kind), session.state)",
+           SESSION, "does_not_allow"),
+    # guards that are no invariant of their own
+    Mutant("table", "fsm/table.py", "                if (start, kind) in table:\n",
+           "                if table.get((start, kind)) is end:\n",
+           TABLE, "duplicate"),
+    Mutant("table", "fsm/table.py", "    if missing := set(State) - reached:\n",
+           "    if (missing := set(State) - reached) and len(missing) > 4:\n", TABLE, "nothing_leads_to"),
+    Mutant("table", "fsm/table.py", '(SUCCESS, "turn_failed", ERROR)',
+           '(SUCCESS, "turn_failed", ERROR), (INTERRUPT, "turn_failed", ERROR)',
+           TABLE, "walk_every_row"),
+    Mutant("cap", "fsm/results.py", "LIMIT if place >= room else", "LIMIT if place > room else",
+           RESULTS, "exactly_as_many"),
+    Mutant("cap", "fsm/follow.py", 'return over(session, "limit") if session.over_cap else None', "return None",
+           RESULTS, "no_oftener_than_the_cap"),
+    Mutant("rounds", "fsm/follow.py", "        if session.rounds.get(counter, 0) >= limit:\n",
+           "        if session.rounds.get(counter, 0) > limit:\n", GRAPH, "upstream_4"),
+    Mutant("control", "fsm/results.py", r'r"\s*(TERMINATE|INTERRUPT)\s*"', r'r"(TERMINATE|INTERRUPT)"',
+           GRAPH, "trimmed"),
+    Mutant("speaker", "fsm/director.py", " and name != last", "", GRAPH, "never_the_last_one"),
+    Mutant("granted", "fsm/results.py", "if call.facts is None or call.tool not in granted:", "if call.facts is None:",
+           RESULTS, "not_granted"),
+    Mutant("arguments", "fsm/results.py", "    if call.problem or call.parsed is None:\n",
+           "    if call.parsed is None:\n",
+           RESULTS, "do_not_fit"),
+    Mutant("stale", "fsm/results.py", " and not s.open_calls and key == word_key(s)", " and not s.open_calls",
+           TURNS, "before_a_stop"),
+    Mutant("stale", "fsm/session.py", '"step": s.step + 1}  # so', '"step": s.step}  # so', TURNS, "before_a_stop"),
+    Mutant("stale", "fsm/results.py", '    if i.key != f"tool:{call.id}:{call.attempt}":\n', "    if not i.key:\n",
+           RESULTS, "lost_process"),
+    Mutant("round", "fsm/decide.py", "    if session.state is State.SUCCESS:\n        effects +=",
+           "    if session.state in (State.SUCCESS, State.AWAITING_APPROVAL):\n        effects +=",
+           APPROVAL, "before_every_call"),
+    Mutant("round", "fsm/results.py", "    return asked or started or", "    return [*started, *asked] or",
+           RESULTS, "asked_about_first"),
+    Mutant("synthetic", "fsm/results.py", '"synthetic": s.synthetic', '"synthetic": False', TURNS, "marks_its_words"),
+    Mutant("error", "fsm/results.py", "    if not i.text.strip() and not s.calls:\n",
+           "    if not i.text and not s.calls:\n",
+           RESULTS, "empty_completion"),
+)  # fmt: skip
