@@ -15,8 +15,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from ..fsm.canonical import digest
 from ..fsm.errors import BadBody, Misuse, UnknownKind
-from ..fsm.events import KINDS, Event
+from ..fsm.events import KINDS, ApprovalRequested, ApprovalResolved, Event
 
 Body = dict[str, Any]
 
@@ -109,6 +110,9 @@ def decode(kind: str, v: int, body: str | None) -> Event:
         raise _bad(kind, v, _first(error)) from error
     if not event.model_fields_set.isdisjoint(("kind", "v")):
         raise _bad(kind, v, "it repeats kind or v, which have columns")
+    shown = event.arguments if isinstance(event, ApprovalRequested | ApprovalResolved) else None
+    if shown is not None and digest(shown) != event.digest:  # a card must not show what would not run
+        raise _bad(kind, v, "its digest is not that of its arguments")
     return event
 
 

@@ -149,11 +149,7 @@ def impure(root: Path) -> Iterator[str]:
             if top != "turnlog" and (top not in PURE or any(name.startswith(p) for p in IMPURE_PARTS)):
                 yield f"{path}:{line}: fsm may not import {name}; if it is pure, add it to PURE in {__name__}"
         for node in ast.walk(tree):
-            if (
-                isinstance(node, ast.Call)
-                and isinstance(node.func, ast.Name)
-                and node.func.id in IMPURE_CALLS
-            ):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in IMPURE_CALLS:
                 yield f"{path}:{node.lineno}: fsm may not call {node.func.id}"
 
 
@@ -235,9 +231,7 @@ def _lacks(comment: str) -> str:
 
 def _skip_lacks(node: ast.AST) -> str:
     match node:
-        case ast.Call(
-            func=ast.Attribute(value=ast.Attribute(attr="mark"), attr="skip" | "skipif" | "xfail" as name)
-        ):
+        case ast.Call(func=ast.Attribute(value=ast.Attribute(attr="mark"), attr="skip" | "skipif" | "xfail" as name)):
             named = any(word.arg == "reason" for word in node.keywords) or (name == "skip" and node.args)
             return "" if named else f"{name} without a reason"
         case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
@@ -253,6 +247,5 @@ def _skip_lacks(node: ast.AST) -> str:
 
 
 RULES: dict[str, Callable[[Path], Iterator[str]]] = {
-    rule.__name__: rule
-    for rule in (upward_imports, impure, too_long, foreign_words, undocumented, unreasoned)
+    rule.__name__: rule for rule in (upward_imports, impure, too_long, foreign_words, undocumented, unreasoned)
 }

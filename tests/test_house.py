@@ -67,10 +67,7 @@ PLANTED = [
     ("upward_imports", "tests/store/a.py", "from store import EventLog", "imports store.EventLog"),
     ("impure", "store/a.py", "import asyncio", "store is synchronous"),
     ("impure", "fsm/a.py", "from transitions.extensions.asyncio import AsyncMachine", "fsm may not import"),
-    *(
-        ("impure", "fsm/a.py", f"def f():\n    import {name}", f"fsm may not import {name}")
-        for name in IMPURE.split()
-    ),
+    *(("impure", "fsm/a.py", f"def f():\n    import {name}", f"fsm may not import {name}") for name in IMPURE.split()),
     *(
         ("impure", "fsm/a.py", f"{name}('x')", f"fsm may not call {name}")
         for name in ("open", "print", "input", "eval")

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from turnlog.fsm.canonical import digest
 from turnlog.fsm.events import (
     AgentSpec,
     ApprovalRequested,
@@ -29,6 +30,7 @@ from turnlog.store.driver import sqlite3
 
 ROOT = Path(__file__).resolve().parents[2]
 NOW = 1_700_000_000_000
+DIGEST = digest({"amount": 5})
 
 
 def draft(event: Event, state: State = State.SUCCESS, actor: str = "agent:bot", at: int = NOW) -> Draft:
@@ -45,7 +47,7 @@ def message(number: int = 0, text: str = "hello", sender: str = "user") -> Draft
 
 
 def requested(request: str = "r1", call: str = "c1") -> Draft:
-    event = ApprovalRequested(request_id=request, call_id=call, tool="pay", arguments={"amount": 5}, digest="d")
+    event = ApprovalRequested(request_id=request, call_id=call, tool="pay", arguments={"amount": 5}, digest=DIGEST)
     return draft(event, State.AWAITING_APPROVAL)
 
 
@@ -60,19 +62,19 @@ def resolved(
         via=via,
         actor="person:ann",
         decided_at=NOW,
-        digest="d",
+        digest=DIGEST,
         rule="g1" if via == "grant" else "",
     )
     return draft(event, state, "person:ann")
 
 
 def tool_started(call: str = "c1", attempt: int = 1) -> Draft:
-    return draft(ToolStarted(call_id=call, tool="pay", attempt=attempt, key="k", digest="d", permit="r1"))
+    return draft(ToolStarted(call_id=call, tool="pay", attempt=attempt, key="k", digest=DIGEST, permit="r1"))
 
 
 def conversation() -> list[Draft]:
     """Ten legal rows: a message, a call that is approved and run, an answer, the person's turn."""
-    call = CallRecord(id="c1", tool="pay", arguments='{"amount":5}', parsed={"amount": 5}, digest="d")
+    call = CallRecord(id="c1", tool="pay", arguments='{"amount":5}', parsed={"amount": 5}, digest=DIGEST)
     return [
         started(),
         message(1, "pay five"),

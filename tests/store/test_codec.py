@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from turnlog.fsm.canonical import digest
 from turnlog.fsm.errors import BadBody, Misuse, UnknownKind
-from turnlog.fsm.events import KINDS, CallRecord, Event, MessageAdded, ToolReturned, ToolsCalled
+from turnlog.fsm.events import KINDS, ApprovalRequested, CallRecord, Event, MessageAdded, ToolReturned, ToolsCalled
 from turnlog.store import codec
 from turnlog.store.codec import Change, check_changes, decode, encode
 
@@ -181,3 +182,14 @@ def test_a_table_of_changes_that_does_not_fit_is_refused(
 def test_the_changes_of_this_release_fit() -> None:
     check_changes(codec.VERSIONS, codec.CHANGES)
     assert codec.VERSIONS.keys() == KINDS.keys()
+
+
+def test_arguments_that_do_not_have_their_digest_are_no_valid_body() -> None:
+    """A changed log must not show a person other arguments than the ones that would run."""
+    shown = ApprovalRequested(
+        request_id="r1", call_id="c1", tool="pay", arguments={"amount": 5}, digest=digest({"amount": 5})
+    )
+    body = encode(shown)
+    assert decode("approval_requested", 1, body) == shown
+    with pytest.raises(BadBody, match="its digest is not that of its arguments"):
+        decode("approval_requested", 1, body.replace('{"amount":5}', '{"amount":6}'))
