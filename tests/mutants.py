@@ -72,9 +72,9 @@ MUTANTS = (
     Mutant(5, "fsm/results.py", '"outcome_unknown" if call.attempt else "gated"', '"gated"', RESULTS, "became_gated"),
     # 6: only approved arguments run
     Mutant(6, "engine/runner.py", "if stored is None or text_digest(text) != effect.digest:", "if stored is None:",
-           ORDER, "changed_in_the_file"),
+           ORDER, "allowed_it_and_checked"),
     Mutant(6, "engine/runner.py", "            stored = event.arguments\n", "            stored = effect.arguments\n",
-           ORDER, "edited_arguments_changed"),
+           ORDER, "allowed_it_and_checked"),
     Mutant(6, "fsm/people.py", "    if i.digest != request.digest:\n", '    if i.digest not in (request.digest, ""):\n',
            APPROVAL, "other_arguments_than_those_shown"),
     Mutant(6, "fsm/people.py", '"digest": request.digest if arguments is None else digest(arguments)',

@@ -1,6 +1,7 @@
 """Invariants that live in the log and at its edge: order and fencing, arguments read back, losing words."""
 
 import asyncio
+import json
 import sqlite3
 from concurrent.futures import Future
 from pathlib import Path
@@ -10,13 +11,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.engine.support import World, of_kind, results, rows
+from tests.engine.support import World, of_kind, rows
 from turnlog.engine import Conversation
 from turnlog.engine.models.scripted import call, say
 from turnlog.engine.notices import Notice, Rows
 from turnlog.fsm import Row, State
 from turnlog.fsm import events as ev
 from turnlog.fsm import inputs as inp
+from turnlog.fsm.canonical import digest
 from turnlog.fsm.effects import RunTool
 from turnlog.fsm.errors import CommandReused, CorruptLog, Fenced, StaleVersion
 from turnlog.store import Command, Draft, SQLiteLog
@@ -95,6 +97,12 @@ def tamper(path: Path, kind: str, old: str, new: str) -> int:
     return done.rowcount
 
 
+def outcomes(log: SQLiteLog) -> list[str]:
+    """How calls ended, as far as the rows can be read."""
+    found = [row.event for row in log.read_lenient("s") if isinstance(row, Row)]
+    return [event.outcome for event in found if isinstance(event, ev.ToolReturned)]
+
+
 async def test_invariant_06_arguments_changed_in_the_file_never_run(tmp_path: Path) -> None:
     world = World(tmp_path)
     async with world.engine(world.agent(call(("pay", {"amount": 5, "to": "A"})), say("done"))) as engine:
@@ -104,8 +112,7 @@ async def test_invariant_06_arguments_changed_in_the_file_never_run(tmp_path: Pa
         await c.decide(request, "approved")
         await asyncio.wait_for(c.rest(), 20)
         assert world.ledger == []
-        assert results(c)[0][0] == "error"
-        assert "nothing ran" in results(c)[0][1]
+        assert outcomes(engine.log) == ["error"]
 
 
 async def test_invariant_06_edited_arguments_changed_in_the_file_never_run(tmp_path: Path) -> None:
@@ -122,7 +129,27 @@ async def test_invariant_06_edited_arguments_changed_in_the_file_never_run(tmp_p
         await c.decide(request, "approved", arguments={"amount": 7, "to": "A"})
         await asyncio.wait_for(c.rest(), 20)
         assert world.ledger == []
-        assert results(c)[0][0] == "error"
+        assert outcomes(engine.log) == ["error"]
+
+
+async def test_invariant_06_what_runs_is_read_from_the_row_that_allowed_it_and_checked(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    async with world.engine(world.agent(call(("pay", {"amount": 5, "to": "A"})), say("done"))) as engine:
+        c = await engine.create("s")
+        request = await asked(world, c)
+        await c.decide(request, "approved", arguments={"amount": 7, "to": "A"})
+        await asyncio.wait_for(c.rest(), 20)
+        word = next(row for row in rows(c) if isinstance(row.event, ev.ApprovalResolved))
+        mark, other = digest({"amount": 7, "to": "A"}), digest({"amount": 9, "to": "A"})
+        runner = (await engine.hub("s")).runner
+
+        def run(call_id: str, mark: str) -> RunTool:
+            return RunTool("tool:x:1", call_id, "pay", "@agent", 1, "k", {"amount": 9, "to": "A"}, mark, word.seq)
+
+        assert json.loads(runner._allowed(run(request.call_id, mark))[1]) == {"amount": 7, "to": "A"}
+        for call_id, wanted in ((request.call_id, other), ("another call", mark)):
+            with pytest.raises(CorruptLog, match="nothing ran"):
+                runner._allowed(run(call_id, wanted))
 
 
 @settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -193,14 +220,3 @@ def test_invariant_08_of_words_at_the_same_moment_the_first_wins_and_each_loser_
             assert len(world.ledger) == (words[0][0] == "approved")
 
     asyncio.run(race())
-
-
-async def test_invariant_06_a_source_row_that_is_not_there_runs_nothing(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    async with world.engine(world.agent(call(("pay", {"amount": 5, "to": "A"})), say("done"))) as engine:
-        c = await engine.create("s")
-        await asked(world, c)
-        hub = await engine.hub("s")
-        run = RunTool("tool:x:1", "call-x", "pay", "@agent", 1, "k", {"amount": 5, "to": "A"}, "d", 2)
-        with pytest.raises(CorruptLog, match="nothing ran"):
-            hub.runner._allowed(run)
