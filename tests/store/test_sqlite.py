@@ -1,9 +1,10 @@
 """Opening and closing the file, and the settings that durability rests on."""
 
 import os
-import stat
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -78,10 +79,16 @@ for opener in (SQLiteLog, LogReader):
 """
 
 
+@pytest.fixture
+def open_path() -> Iterator[Path]:
+    """A database in a folder that everybody may enter; pytest closes its own to others at any time."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder, "log.db")
+        Path(folder).chmod(0o755)
+
+
 def as_nobody(path: Path) -> list[str]:
-    for folder in (path.parent, *path.parent.parents):
-        if folder.stat().st_mode & stat.S_IXOTH == 0 and folder.stat().st_uid == os.getuid():
-            folder.chmod(folder.stat().st_mode | 0o055)
     env = {"PYTHONPATH": str(ROOT / "src"), "PATH": os.environ["PATH"]}
     code = [sys.executable, "-c", _AS_NOBODY, str(path)]
     done = subprocess.run(code, capture_output=True, text=True, check=True, env=env)
@@ -89,7 +96,8 @@ def as_nobody(path: Path) -> list[str]:
 
 
 @pytest.mark.field(17)
-def test_a_read_only_file_is_a_clear_error_and_can_be_read(path: Path) -> None:
+def test_a_read_only_file_is_a_clear_error_and_can_be_read(open_path: Path) -> None:
+    path = open_path
     with SQLiteLog(path) as log:
         fill(log, "s")
     path.chmod(0o444)
@@ -104,7 +112,8 @@ def test_a_read_only_file_is_a_clear_error_and_can_be_read(path: Path) -> None:
 
 
 @pytest.mark.field(17)
-def test_a_read_only_folder_is_a_clear_error_and_can_be_read(path: Path) -> None:
+def test_a_read_only_folder_is_a_clear_error_and_can_be_read(open_path: Path) -> None:
+    path = open_path
     with SQLiteLog(path) as log:
         fill(log, "s")
     Path(f"{path}.lock").unlink()
