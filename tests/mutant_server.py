@@ -8,19 +8,22 @@ import os
 import sys
 import tempfile
 import traceback
+from importlib import import_module
 from pathlib import Path
 
-import hypothesis.stateful
-import hypothesis.strategies
+import hypothesis
 import pydantic
 import pytest
-import sqlite_utils  # noqa: F401
-import transitions  # noqa: F401
+
+LIBRARIES = ("hypothesis.stateful", "hypothesis.strategies", "sqlite_utils", "transitions")
 
 
 def load() -> None:
     """What each fork finds done: what pydantic needs, and a profile that finds a fault without making it smaller."""
     hypothesis.settings.register_profile("mutant", deadline=None, derandomize=True, phases=[hypothesis.Phase.generate])
+
+    for name in LIBRARIES:
+        import_module(name)
 
     class _Model(pydantic.BaseModel):
         value: int | list[str] = 0
