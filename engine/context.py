@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from ..fsm.canonical import text_digest
-from ..fsm.events import ModelRequest, Row
+from ..fsm.events import ModelRequest, Row, ToolReturned
 from ..fsm.history import Exchange, Message, collect, extend, in_history, shown, view
 from ..fsm.session import Session
 from ..store.base import EventLog
@@ -77,7 +77,7 @@ class History:
         for row in rows:
             if not in_history(row):
                 continue
-            if row.event.kind != "tool_returned":
+            if type(row.event) is not ToolReturned:
                 self.exchanges += collect([], (row,))
                 self._size += self.exchanges[-1].size
             elif self.exchanges:

@@ -7,7 +7,7 @@ from ..fsm.approval import Standing
 from ..fsm.events import ApprovalResolved, GrantRecorded, GrantRevoked, Row
 from ..store.base import Draft
 
-_COUNTED = frozenset({"grant_recorded", "grant_revoked", "approval_resolved"})
+_COUNTED = frozenset({GrantRecorded, GrantRevoked, ApprovalResolved})
 
 
 class GrantBook:
@@ -24,7 +24,7 @@ class GrantBook:
         """Take committed rows in; their order over sessions does not matter."""
         for row in rows:
             event = row.event
-            if event.kind not in _COUNTED:
+            if type(event) not in _COUNTED:
                 continue
             if isinstance(event, GrantRecorded):
                 if event.scope == "user":

@@ -320,8 +320,11 @@ async def _quiet(deltas: Any) -> Any:
             yield delta
 
 
+_ONE = Usage(completions=1)
+
+
 def _counted(usage: Usage) -> Usage:
-    return usage if usage.completions else usage.plus(Usage(completions=1))
+    return usage if usage.completions else usage.plus(_ONE)
 
 
 def _call(loop: asyncio.AbstractEventLoop, callback: Callable[..., None], *given: object) -> None:
