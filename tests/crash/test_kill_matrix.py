@@ -185,6 +185,7 @@ def test_killed_again_while_it_recovers_a_session_still_goes_on(
 
 
 @pytest.mark.accept(65)
+@pytest.mark.field(37)
 def test_a_new_interpreter_in_another_time_zone_goes_on_too(tmp_path: Path, nurseries: Nurseries) -> None:
     """The other tests fork their lives from a warm process; this one pays for real starts."""
     import json
