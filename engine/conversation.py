@@ -71,7 +71,7 @@ class Conversation:
     async def apply(self, given: inp.Input, command: str = "", content: Any = None) -> Outcome:
         """Submit an input as it is; a refusal is part of the answer, not an exception."""
         try:
-            key = Command(command, digest(clean_json(content))) if command else None
+            key = Command(command, digest(clean_json([given.actor, content]))) if command else None
         except ValueError as error:
             raise Misuse(f"command {command!r} has a content that is no JSON: {error}") from error
         return await (await self._ready()).submit(given, key)

@@ -28,7 +28,7 @@ from ..fsm.states import State
 from ..store.base import Command, Draft
 from .context import History
 from .grants import uses
-from .inbox import Batch, Item, Outcome, failure
+from .inbox import Batch, Item, Outcome, failure, repeated
 from .models.base import ModelCall
 from .notices import Listener, Notice, Rows, Trouble
 from .runner import PROBE_SECONDS, Runner
@@ -290,7 +290,7 @@ class Hub:
         if before is None:
             return False
         if before.digest == item.command.digest:
-            self._answer(item, Outcome(before.seq, repeated=True))
+            self._answer(item, repeated(self.engine.log, self.session.id, before.seq))
         else:
             error = CommandReused(f"command {item.command.id!r} was used before with another content: use a new id")
             self._answer(item, error)

@@ -9,8 +9,9 @@ from ..fsm import inputs as inp
 from ..fsm.canonical import clean
 from ..fsm.effects import Effect
 from ..fsm.errors import Error
+from ..fsm.events import InputRefused
 from ..fsm.session import Session
-from ..store.base import Command, Draft
+from ..store.base import Command, Draft, EventLog
 
 _log = logging.getLogger(__name__)
 
@@ -43,6 +44,14 @@ class Batch:
     refusal: inp.Refusal | None = None
     effects: tuple[Effect, ...] = ()
     uses: list[str] | None = None  # of grants
+
+
+def repeated(log: EventLog, session: str, seq: int) -> Outcome:
+    """What a command that comes again is told: where it was applied, and the refusal if it was refused."""
+    rows = log.read(session, seq - 1, 1)
+    event = rows[0].event if rows else None
+    refusal = inp.Refusal(event.code, event.why) if isinstance(event, InputRefused) else None
+    return Outcome(seq, refusal, repeated=True)
 
 
 def failure(given: inp.Input, error: Error) -> inp.Input | None:

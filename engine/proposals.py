@@ -34,7 +34,10 @@ def parse(arguments: str) -> tuple[dict[str, JsonValue] | None, str]:
         return None, f"no complete JSON object ({error}); nothing was repaired"
     if not isinstance(value, dict):
         return None, f"a JSON object is needed, this is a {type(value).__name__}"
-    return clean_json(value), ""
+    try:
+        return clean_json(value), ""
+    except ValueError as error:
+        return None, str(error)
 
 
 CUT = "the answer was cut off at the token limit, so nothing of it ran; make the calls again, with less text"
@@ -78,10 +81,10 @@ def edit(arguments: Any, tool: Tool | None) -> Edited:
     """Edited arguments, checked like a model's."""
     if not isinstance(arguments, dict):
         return Edited({}, "a JSON object is needed")
-    arguments = clean_json(arguments)
-    if tool is None:
-        return Edited(arguments, "the tool is not there any more")
     try:
+        arguments = clean_json(arguments)
+        if tool is None:
+            return Edited(arguments, "the tool is not there any more")
         return Edited(arguments, tool.problem(canonical(arguments)))
     except ValueError as error:
         return Edited({}, f"no JSON object: {error}")

@@ -43,12 +43,21 @@ def clean(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def clean_json(value: Any) -> Any:
-    """The same JSON value with `clean` texts and keys."""
+DEEPEST = 64  # levels of lists and objects; readers of JSON differ in how many they bear, all bear these
+
+
+def clean_json(value: Any, room: int = DEEPEST) -> Any:
+    """The same JSON value with `clean` texts and keys.
+
+    Raises:
+        ValueError: it is nested more than `room` levels deep.
+    """
     if isinstance(value, str):
         return clean(value)
+    if isinstance(value, dict | list | tuple) and not room:
+        raise ValueError(f"the JSON is nested more than {DEEPEST} levels deep: make it flatter")
     if isinstance(value, dict):
-        return {clean(key): clean_json(item) for key, item in value.items()}
+        return {clean(key): clean_json(item, room - 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [clean_json(item) for item in value]
+        return [clean_json(item, room - 1) for item in value]
     return value

@@ -7,7 +7,7 @@ from . import events as ev
 from . import inputs as inp
 from .approval import Standing, find_grant, is_person
 from .canonical import digest
-from .follow import over, said
+from .follow import over, returned, said
 from .session import Session
 from .states import State
 
@@ -156,7 +156,11 @@ def close_round(s: Session, actor: str, now: int) -> list[ev.Event]:
         events.append(ev.QuestionAnswered(request_id=s.question.request_id, outcome="cancelled"))
     unknown = {one.call_id for one in s.requests if one.why == "outcome_unknown"}
     for call in s.open_calls:
-        lost = call.status == "unknown" or call.id in unknown
+        if call.status == "closed":
+            events.append(returned(call))
+            continue
+        again = call.status == "approved" and call.attempt > 0  # cut off before, to be run again
+        lost = call.status == "unknown" or call.id in unknown or again
         ran = call.status == "started"
         content = (
             "Cut off by an interruption, then stopped: whether it took effect is not known." if lost
@@ -258,9 +262,13 @@ def _show(s: Session, i: inp.Show, _now: int, _new_id: NewId) -> Reaction:
     return [ev.ApprovalShown(request_id=i.request_id, digest=i.digest, connection=i.connection)]
 
 
-def _grant(s: Session, i: inp.Grant, _now: int, new_id: NewId) -> Reaction:
+def _grant(s: Session, i: inp.Grant, now: int, new_id: NewId) -> Reaction:
     if refusal := _closed(s, i.actor):
         return refusal
+    if i.subject != s.owner:
+        return inp.Refusal("unauthorised", f"a grant here is for {s.owner!r}, the owner of the session, nobody else")
+    if (i.max_uses is not None and i.max_uses < 1) or (i.expires_at is not None and i.expires_at <= now):
+        return inp.Refusal("invalid", "the grant could never be used: give at least one use and a time to come")
     return [
         ev.GrantRecorded.model_validate({
             "grant_id": new_id("g"), "subject": i.subject, "tool": i.tool, "scope": i.scope, "match": i.match,

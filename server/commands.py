@@ -165,7 +165,7 @@ async def _change(connection: "Connection", frame: Any) -> None:
         content = frame.model_dump(mode="json", exclude={"id"})
         conversation = Conversation(connection.server.engine, room.live)
         outcome = await conversation.apply(given, command_id(connection, frame.id), content)
-    refusal = outcome.refusal or (_past(connection, frame.session, outcome.seq) if outcome.repeated else None)
+    refusal = outcome.refusal
     refused = fr.Refused(code=refusal.code, why=refusal.why) if refusal else None
     connection.reply(
         fr.Reply(id=frame.id, session=frame.session, seq=outcome.seq, refused=refused, repeated=outcome.repeated)
@@ -175,13 +175,6 @@ async def _change(connection: "Connection", frame: Any) -> None:
 def command_id(connection: "Connection", given: str) -> str:
     """The id under which the log keeps a command: no principal can collide with another's."""
     return f"{connection.principal.name}/{given}"
-
-
-def _past(connection: "Connection", session: str, seq: int) -> inp.Refusal | None:
-    """Why a command was refused when it came first."""
-    rows = connection.server.engine.log.read(session, seq - 1, 1)
-    event = rows[0].event if rows else None
-    return inp.Refusal(event.code, event.why) if isinstance(event, InputRefused) else None
 
 
 # Sessions and views ------------------------------------------------------------------------------

@@ -9,7 +9,8 @@ from tests.engine.support import World, of_kind, processed, reached, request, re
 from turnlog.engine import Outcome
 from turnlog.engine.models.scripted import call, say
 from turnlog.engine.tools.registry import AUTO_APPROVE
-from turnlog.fsm.errors import Misuse
+from turnlog.fsm import inputs as inp
+from turnlog.fsm.errors import CommandReused, Misuse
 from turnlog.fsm.events import Limits
 from turnlog.fsm.history import ToolMessage, UserMessage
 
@@ -388,3 +389,29 @@ async def test_arguments_that_were_changed_in_the_log_after_the_approval_do_not_
         ((outcome, content),) = results(c)
         assert outcome == "error"
         assert "nothing ran" in content
+
+
+async def test_a_refused_command_that_comes_again_is_refused_again_and_nobody_else_can_use_its_id(world: World) -> None:
+    async with world.engine(world.agent(call(PAY), say("done"))) as engine:
+        c = await engine.create("s", owner="ann")
+        open_one = (await c.send("pay")).requests[0]
+        no = inp.Decide(open_one.request_id, open_one.digest, "denied", "person:ann")
+        yes = inp.Decide(open_one.request_id, open_one.digest, "approved", "person:bob")
+        await c.apply(no, "k1", "deny")
+        first = await c.apply(yes, "k2", "approve")
+        again = await c.apply(yes, "k2", "approve")
+        assert first.refusal is not None
+        assert (again.refusal, again.repeated) == (first.refusal, True)
+        with pytest.raises(CommandReused):
+            await c.apply(yes, "k1", "deny")
+
+
+async def test_arguments_too_deep_for_a_reader_are_refused_and_the_session_stays_readable(world: World) -> None:
+    deep = '{"amount": 5, "to": ' + "[" * 200 + "]" * 200 + "}"
+    async with world.engine(world.agent(call(("pay", deep)), say("done"))) as engine:
+        c = await engine.create("s", owner="ann")
+        turn = await c.send("pay")
+        assert (turn.state, world.ledger) == ("interrupt", [])
+        refused = of_kind(c, "tool_returned")[0]
+        assert refused.outcome == "invalid_arguments"
+        assert "levels deep" in refused.content

@@ -94,3 +94,28 @@ def test_there_is_nothing_to_stop_where_no_turn_runs() -> None:
     talk.fail()
     assert code(talk.stop().refusal) == "conflict"
     assert talk.stop(session=True).refusal is None
+
+
+def test_a_call_that_ran_before_a_crash_is_never_told_as_one_that_did_not_run() -> None:
+    """Two calls were cut off; one is to run again, the other is still asked about when the turn is stopped."""
+    talk = Talk()
+    talk.say("pay twice")
+    talk.reply("", call("pay", amount=1), call("pay", amount=2))
+    talk.decide()
+    talk.decide()
+    talk.ready()
+    talk.crash()
+    talk.decide()  # run it again; then the other is asked about
+    talk.stop()
+    assert [one.outcome for one in talk.of(ev.ToolReturned)] == ["outcome_unknown", "outcome_unknown"]
+
+
+def test_a_denial_is_told_as_a_denial_when_the_round_is_stopped() -> None:
+    talk = Talk()
+    talk.say("pay twice")
+    talk.reply("", call("pay", amount=1), call("pay", amount=2))
+    talk.decide(outcome="denied", reason="too much")
+    talk.stop()
+    first, second = talk.of(ev.ToolReturned)
+    assert (first.outcome, second.outcome) == ("denied", "cancelled")
+    assert "too much" in first.content
