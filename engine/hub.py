@@ -370,7 +370,12 @@ class Hub:
         if head is None or head.epoch != self.epoch:
             self._lost(item, Fenced(f"{error} (a newer owner has the session)"))
             return
-        self.session, self._history = self._load(), None
+        try:
+            self.session, self._history = self._load(), None
+        except Error as unreadable:
+            self._lost(item, unreadable)
+            return
+        self.runner.reconcile(pending(self.session))
         self._inbox.appendleft(item)
 
     @staticmethod

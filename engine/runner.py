@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import inspect
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
@@ -127,11 +128,10 @@ class Runner:
                 self._deliver(key, inp.ModelFailed(key, "unknown", "the model cancelled its own task"))
             raise
         except ModelError as error:
-            failed = inp.ModelFailed(
-                key, error.kind, clean(str(error.message)), retryable=error.retryable, code=clean(str(error.code or ""))
-            )
-            self._deliver(key, failed)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a model raises must end as a row
+            kind, code = clean(str(error.kind or "unknown")), clean(str(error.code or ""))
+            message = clean(str(error.message))
+            self._deliver(key, inp.ModelFailed(key, kind, message, retryable=bool(error.retryable), code=code))
+        except BaseException as error:  # noqa: BLE001 - whatever a model raises must end as a row
             self._deliver(key, inp.ModelFailed(key, "unknown", clean(told(error))))
 
     async def _call_model(self, effect: CallModel) -> None:
@@ -191,11 +191,11 @@ class Runner:
         kind, text, index, name = "text", "", 0, ""
         match delta:
             case TextDelta():
-                text = delta.text
+                text = clean(delta.text)
             case ReasoningDelta():
-                kind, text = "reasoning", delta.text
+                kind, text = "reasoning", clean(delta.text)
             case CallDelta():
-                kind, text, index, name = "call", delta.arguments, delta.index, delta.name
+                kind, text, index, name = "call", clean(delta.arguments), delta.index, clean(delta.name)
         at = offsets.get((kind, index), 0)
         offsets[kind, index] = at + len(text)
         if self._hub.heard:
@@ -224,7 +224,7 @@ class Runner:
             if effect.key not in self._tasks:
                 raise
             outcome, content = "error", "CancelledError: the tool cancelled itself"
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - a tool may raise anything; the model is told
+        except BaseException as error:  # noqa: BLE001 - a tool may raise anything; the model is told
             outcome, content = "error", told(error)
         self._contexts.pop(effect.key, None)
         content, attached = await self._bounded(clean(content))
@@ -257,10 +257,14 @@ class Runner:
         if tool.context_parameter:
             values[tool.context_parameter] = context
         if not tool.blocking:
-            return "ok", as_text(await tool.function(**values))
-        work = self._hub.engine.threads.submit(tool.function, **values)
+            return "ok", told_value(await tool.function(**values))
+        work = self._hub.engine.threads.submit(_caught, tool.function, values)
         try:
-            return "ok", as_text(await asyncio.shield(asyncio.wrap_future(work)))
+            value, failed = await asyncio.shield(asyncio.wrap_future(work))
+            if failed is not None:
+                return "error", told(failed)
+            # An async function behind a plain wrapper: what the thread brought is still to be run.
+            return "ok", told_value(await value if inspect.isawaitable(value) else value)
         except asyncio.CancelledError:
             if not work.cancel():  # one that waits for a free thread never begins; one that runs cannot be cancelled
                 loop = asyncio.get_running_loop()
@@ -271,8 +275,8 @@ class Runner:
         """What a thread still brought after it was called off is kept as a refused input, never as a result."""
         if self._hub.closed:
             return
-        failed = done.exception()
-        content = told(failed) if failed is not None else as_text(done.result())
+        value, failed = done.result()
+        content = told(failed) if failed is not None else told_value(value)
         self._hub.put(
             inp.ToolFinished(
                 effect.key, effect.call_id, "ok" if failed is None else "error", clean(content)[:CONTENT_SHOWN],
@@ -339,6 +343,22 @@ def told(error: BaseException) -> str:
         return f"{type(error).__name__}: {error}"
     except Exception:  # noqa: BLE001 - its __str__ is anybody's code
         return type(error).__name__
+
+
+def _caught(function: Callable[..., Any], values: dict[str, Any]) -> tuple[Any, BaseException | None]:
+    """Run in a thread: what it raises is a value, since some exceptions mean something to futures and event loops."""
+    try:
+        return function(**values), None
+    except BaseException as error:  # noqa: BLE001 - a tool may raise anything
+        return None, error
+
+
+def told_value(value: Any) -> str:
+    """A tool's value as text; of one that has none the model hears that the tool did run."""
+    try:
+        return as_text(value)
+    except Exception as error:  # noqa: BLE001 - a value's methods are anybody's code
+        return f"(The tool ran. Its result, a {type(value).__name__}, cannot be shown: {told(error)})"
 
 
 def as_text(value: Any) -> str:

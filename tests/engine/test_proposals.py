@@ -258,7 +258,7 @@ async def test_a_tool_that_returns_what_json_cannot_say_gives_a_strict_json_text
         assert (value["x"], value["y"], value["z"], value["n"]) == ("NaN", "Infinity", "-Infinity", 10**40)
 
 
-async def test_a_value_that_refers_to_itself_is_an_error_result(world: World) -> None:
+async def test_a_value_that_refers_to_itself_is_told_as_a_run_whose_result_cannot_be_shown(world: World) -> None:
     @tool
     async def loop() -> list[Any]:
         """Return a list that holds itself."""
@@ -269,4 +269,5 @@ async def test_a_value_that_refers_to_itself_is_an_error_result(world: World) ->
     async with world.engine(world.agent(call(("loop", {})), say("ok"), tools=[loop])) as engine:
         c = await engine.create("s")
         assert (await c.send("go")).text == "ok"
-        assert results(c)[0][0] == "error"
+        assert results(c)[0][0] == "ok"
+        assert results(c)[0][1].startswith("(The tool ran. Its result, a list, cannot be shown")
