@@ -190,6 +190,23 @@ def test_a_file_without_heads_is_an_error_with_the_next_step(run: Run, recorded:
     assert "make it with `turnlog verify --keep" in told.err
 
 
+def test_heads_are_never_written_over_anything_but_older_heads_that_agree(
+    run: Run, recorded: Path, tmp_path: Path
+) -> None:
+    copy, heads = tmp_path / "copy.db", tmp_path / "heads.json"
+    shutil.copy(recorded, copy)
+    before = copy.read_bytes()
+    told = run("verify", "--db", copy, "--keep", copy)
+    assert told.code == 1
+    assert "holds no heads" in told.err
+    assert copy.read_bytes() == before
+    assert run("verify", "--db", copy, "--keep", heads).code == 0
+    kept = heads.read_text()
+    change(copy, "DELETE FROM events WHERE session = 'edited' AND seq > 3")
+    assert run("verify", "--db", copy, "--keep", heads).code == 1
+    assert heads.read_text() == kept
+
+
 def change(path: Path, statement: str) -> None:
     """Do to a log what only somebody with the file can do."""
     import sqlite3

@@ -116,6 +116,8 @@ def _resolution(entry: "Entry", granted: dict[str, str]) -> str:
 
 
 def _ran(entry: "Entry") -> str:
+    if not entry.runs and entry.why == "outcome_unknown":
+        return f"had been started before and was cut off; not run again: {entry.result or 'not returned'}"
     if not entry.runs:
         return f"did not run{f': {entry.result}' if entry.result else ''}"
     starts = ", ".join(f"at {moment(run.at)} with {_digest(run.digest)}" for run in entry.runs)

@@ -16,17 +16,22 @@ def verify(
     db: Db = DEFAULT_DB,
     as_json: AsJson = False,
     heads: Annotated[Path | None, typer.Option("--heads", help="Heads kept earlier: finds a cut tail.")] = None,
-    keep: Annotated[Path | None, typer.Option("--keep", help="Write the heads here when all is well.")] = None,
+    keep: Annotated[
+        Path | None,
+        typer.Option("--keep", help="Write the heads here when all is well; older ones are compared first."),
+    ] = None,
 ) -> None:
     """Check every row, hash and blob. Exit code 1 when something is wrong; the first bad row of a session is named."""
     from ..store import heads as read_heads
     from ..store import verify as check
 
-    kept = _kept(heads) if heads is not None else None
+    # What is kept is compared before it is replaced: else a cut log would be kept as a good one.
+    compare = heads if heads is not None else keep if keep is not None and keep.exists() else None
+    kept = _kept(compare) if compare is not None else None
     with reading(db) as reader:
         report = check(reader, kept)
         if report.ok and keep is not None:
-            keep.write_text(to_json(read_heads(reader)) + "\n", encoding="ascii")
+            _write(keep, to_json(read_heads(reader)) + "\n")
     if as_json:
         problems = [asdict(one) for one in report.problems]
         print(to_json({"ok": report.ok, "sessions": report.sessions, "rows": report.rows, "problems": problems}))
@@ -41,6 +46,13 @@ def verify(
         print(f"{', '.join(counted(*one) for one in seen)}{against}: {said}")
     if not report.ok:
         raise typer.Exit(1)
+
+
+def _write(path: Path, text: str) -> None:
+    """All of it or nothing: a half-written file of heads would be no witness."""
+    half = path.with_name(f"{path.name}.half")
+    half.write_text(text, encoding="ascii")
+    half.replace(path)
 
 
 def _kept(path: Path) -> dict[str, tuple[int, str]]:
