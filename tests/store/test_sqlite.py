@@ -62,10 +62,13 @@ def test_a_folder_is_no_log(tmp_path: Path) -> None:
 
 # Root may write everywhere, so the permission is tried by a process of nobody.
 _AS_NOBODY = """
-import os, sys
+import os, sys, tempfile
 from turnlog.fsm.errors import Error
 from turnlog.store import LogReader, SQLiteLog
 import turnlog.store.verify
+with tempfile.TemporaryDirectory() as folder:  # imports what is imported late: nobody may not read root's interpreter
+    SQLiteLog(folder + "/warm.db").close()
+    LogReader(folder + "/warm.db").close()
 if os.getuid() == 0:
     os.setgid(65534)
     os.setuid(65534)
