@@ -25,6 +25,7 @@ from ..fsm.states import State
 from ..store import SessionInfo, SQLiteLog
 from .agents import Agent, person
 from .clock import Clock, SystemClock
+from .commits import Commits
 from .conversation import Conversation
 from .grants import GrantBook
 from .hub import Hub
@@ -85,6 +86,7 @@ class Engine:
     ) -> None:
         self.log = log if not isinstance(log, str | Path) else SQLiteLog(log)
         seats = [agent for agent in agents if agent.model is None]
+        self.commits = Commits(self.log)
         self.agents = tuple(agents) if seats or len(agents) > 1 else (person(), *agents)
         self.channels = tuple(channels)
         self.registry = Registry(_unique([*tools, *(tool for agent in agents for tool in agent.tools)]), auto_approve)

@@ -1,7 +1,6 @@
 """One live session: one inbox, one writer. Load, decide, append, publish, and make the runner do what is owed."""
 
 import asyncio
-import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -57,7 +56,6 @@ class Hub:
         self._inbox: deque[Item] = deque()
         self._held: deque[Item] = deque()
         self._busy = True  # until it is open
-        self._loop: asyncio.AbstractEventLoop
         self._listeners: list[Listener] = []
         self._waiting: list[tuple[Callable[[Session], bool], asyncio.Future[Session]]] = []
         self._snapshot_at = 0
@@ -69,13 +67,12 @@ class Hub:
         log, name = self.engine.log, self.session.id
         self.epoch = await asyncio.wrap_future(log.lease(name, self.engine.owner))
         self.session = self._load()
-        self._loop = asyncio.get_running_loop()
         if not self.session.started:
             self._busy = False
             return
         # Overdue timers come before anybody's word: nobody has heard of this hub yet.
         resume = inp.Resume(self.epoch, self.engine.owner, self.engine.code_version, self._tools())
-        done: asyncio.Future[Outcome] = self._loop.create_future()
+        done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._inbox.append(Item(resume, done=done))
         self._busy = False
         self._pump()
@@ -231,14 +228,9 @@ class Hub:
         batch.uses = uses(batch.drafts)
         if batch.uses:
             self.engine.grants.hold(batch.uses)
-        self.engine.log.append_then(
-            self.session.id, self.session.seq, self.epoch, batch.drafts, item.command, partial(self._answered, batch)
+        self.engine.commits.append(
+            self.session.id, self.session.seq, self.epoch, batch.drafts, item.command, partial(self._committed, batch)
         )
-
-    def _answered(self, batch: Batch, answer: tuple[Row, ...] | Error) -> None:
-        """From the writer's thread into the loop; after the loop has ended there is nobody to tell."""
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._committed, batch, answer)
 
     def _committed(self, batch: Batch, answer: tuple[Row, ...] | Error) -> None:
         """The append is durable, or it failed: act on it, tell whoever asked, and let the next input in."""

@@ -1,10 +1,10 @@
 """The log: append-only, transactional, hash-chained. Read `base.py` first, it is what the engine asks for."""
 
 from .base import Applied, Command, Draft, EventLog, Head
+from .jobs import Stats
 from .reader import LogReader, RawRow, SessionInfo, Unreadable
 from .sqlite import SQLiteLog
 from .verify import Problem, Report, heads, verify
-from .writer import Stats
 
 __all__ = [
     "Applied",

@@ -10,7 +10,7 @@ from .base import Command, Draft, Then
 from .chain import body_hash, link
 from .codec import encode
 from .driver import CONSTRAINT, code_of
-from .writer import Job, Tip, Transaction
+from .jobs import Job, Tip, Transaction
 
 # Integers of SQLite have 64 bits.
 _LARGEST = 2**63 - 1

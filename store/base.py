@@ -81,7 +81,11 @@ class EventLog(Protocol):
         command: Command | None,
         then: Then,
     ) -> None:
-        """The same for less than a future costs: `then` gets the rows or the error, once, in any thread."""
+        """Queue the append for the next `flush`; `then` gets the rows or the error, once, in any thread."""
+        ...
+
+    def flush(self) -> None:
+        """See that everything queued is committed, here and now or soon and elsewhere."""
         ...
 
     def lease(self, session: str, owner: str) -> "Future[int]":

@@ -16,10 +16,11 @@ from ..fsm.events import Row
 from .append import append_job
 from .base import Applied, Command, Draft, Head, Then
 from .driver import sqlite3, translate
+from .jobs import Job, Stats, Transaction, settle
 from .owner import OwnerLock
 from .reader import LogReader, RawRow, SessionInfo, Unreadable
 from .schema import migrate
-from .writer import Job, Stats, Transaction, Writer, settle
+from .writer import QUICK_SECONDS, Writer
 
 # The write-ahead log is cut back to this size once no reader needs it any more; 16 MiB.
 WAL_CAP = 16 * 2**20
@@ -31,12 +32,16 @@ _LEASE = """INSERT INTO leases (session, owner, epoch) VALUES (?, ?, 1)
 class SQLiteLog:
     """An `EventLog` in one file. `busy_seconds` limits the wait for a lock that another process holds.
 
+    While commits take less than `quick_seconds`, `flush` makes them in the caller's thread.
+
     Raises:
         DatabaseOwned: another process writes this file.
         StorageError: the file or its folder cannot be written, is no turnlog log, or is of a newer release.
     """
 
-    def __init__(self, path: str | Path, *, busy_seconds: float = 10.0, hint: str = "") -> None:
+    def __init__(
+        self, path: str | Path, *, busy_seconds: float = 10.0, quick_seconds: float = QUICK_SECONDS, hint: str = ""
+    ) -> None:
         if str(path) == ":memory:" or not str(path):
             raise Misuse("a log needs a file: nothing in memory survives the process")
         self.path = Path(path).resolve()
@@ -47,7 +52,7 @@ class SQLiteLog:
             undo.callback(db.close)
             self._reader = LogReader(self.path)
             undo.callback(self._reader.close)
-            self._writer = Writer(db, self.path)
+            self._writer = Writer(db, self.path, busy_seconds, quick_seconds)
             undo.pop_all()
 
     @property
@@ -61,9 +66,9 @@ class SQLiteLog:
         return self._reader.wal_bytes
 
     def after_batch(self, call: Callable[[], object] | None) -> None:
-        """Have `call` run in the writer's thread whenever all futures of a batch are done.
+        """Have `call` run in the writer's thread whenever all jobs of a batch that it did are answered.
 
-        An event loop that is woken once per batch, instead of once per future, spends much less on waking.
+        An event loop that is woken once per batch, instead of once per answer, spends much less on waking.
         """
         self._writer.after_batch = call
 
@@ -92,6 +97,7 @@ class SQLiteLog:
         future: Future[tuple[Row, ...]] = Future()
         future.set_running_or_notify_cancel()  # an append cannot be cancelled
         self.append_then(session, expected_seq, epoch, drafts, command, partial(settle, future))
+        self._writer.wake()
         return future
 
     def append_then(
@@ -103,13 +109,17 @@ class SQLiteLog:
         command: Command | None,
         then: Then,
     ) -> None:
-        """The same, with `then` called in the writer's thread with the rows or the error; it should be quick."""
+        """The same at the next `flush`, with `then` called by whoever commits; it should be quick."""
         try:
             job = append_job(session, expected_seq, epoch, drafts, command, then)
         except Error as error:
             then(error)
             return
         self._writer.hand(job)
+
+    def flush(self) -> None:
+        """Commit what is queued: now while the disk is quick, else in the writer's thread."""
+        self._writer.flush()
 
     def lease(self, session: str, owner: str) -> "Future[int]":
         """Take a session for a writer; the answer is its epoch."""

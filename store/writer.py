@@ -1,7 +1,9 @@
-"""Group commit: one thread takes whatever is queued, commits it in one transaction, then answers everybody.
+"""Group commit: whatever is queued is committed in one transaction, then everybody is answered.
 
-One fsync so serves many sessions. A job that fails does not take its neighbours with it: the batch is rolled
-back and done again with a savepoint around each job. The error of a failed commit says what became of it:
+One fsync so serves many sessions. Where the disk is quick, whoever flushes the queue commits it on the spot, which
+costs less than two switches of threads; where it is slow, or locked, a thread does. A job that fails does not take
+its neighbours with it: the batch is rolled back and done again with a savepoint around each job. The error of a
+failed commit says what became of it:
 
     StorageFailed   an I/O error: the thread takes no further job, reopen the file
     StorageFull     nothing of the batch was written; later jobs are tried again
@@ -10,165 +12,108 @@ back and done again with a savepoint around each job. The error of a failed comm
 
 import contextlib
 import logging
+import math
 import threading
+import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from sqlite_utils import Database
 
 from ..fsm.errors import Error, Misuse, StorageFailed
-from .chain import origin
-from .driver import code_of, fatal, translate
-from .schema import COLUMNS
+from .driver import BUSY, code_of, fatal, sqlite3, translate
+from .jobs import Job, Known, Record, Stats, Transaction, settle
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
-Record = tuple[Any, ...]
-Lease = tuple[int, str]
 
 # Jobs of one transaction. A longer queue takes another commit: the first in it do not wait for the last.
 BATCH_JOBS = 1024
 # Tips kept in memory; about 200 bytes each.
 TIPS = 65536
+# A commit that takes longer than this is made in the thread; a shorter one may hold up the caller's event loop.
+QUICK_SECONDS = 0.002
+# How much of the pace a quicker commit leaves: after one of a second it takes thirty to trust the disk again.
+_MEMORY = 0.8
 
 
-def _insert(*left_out: str) -> str:
-    """What is NULL in a new row is not bound: the driver looks for an adapter for each None."""
-    columns = [name for name in COLUMNS if name not in left_out]
-    return f"INSERT INTO events ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"  # noqa: S608 - own names
-
-
-_INSERT = _insert("command_id", "command_digest", "body_hash")
-_INSERT_COMMANDED = _insert("body_hash")
 _SNAPSHOT = "INSERT OR REPLACE INTO snapshots (session, seq, hash, body, code_version) VALUES (?, ?, ?, ?, ?)"
 
 # BUSY, LOCKED, NOMEM, FULL: doing the jobs one by one would not help.
 _PER_BATCH = (5, 6, 7, 13)
 
 
-@dataclass(slots=True)
-class Stats:
-    """Counters since the log was opened. `commits` is the number of fsyncs asked for, checkpoints apart."""
+class Writer:
+    """Owns the writing connection and its thread. `busy_seconds` limits the thread's wait for a lock.
 
-    commits: int = 0
-    rows: int = 0
-    jobs: int = 0
-    largest: int = 0
-    redone: int = 0
-
-
-@dataclass(slots=True)
-class Tip:
-    """The last row of a session as the writer knows it."""
-
-    seq: int
-    hash: bytes
-
-
-@dataclass(slots=True)
-class Known:
-    """What the writer remembers of the file; true as long as no other connection has changed it."""
-
-    tips: dict[str, Tip] = field(default_factory=dict)
-    leases: dict[str, Lease] = field(default_factory=dict)
-    version: int = -1
-
-    def clear(self) -> None:
-        """Read everything again when it is asked for."""
-        self.tips.clear()
-        self.leases.clear()
-
-
-@dataclass(slots=True)
-class Transaction:
-    """What a job may use: the connection, tips and leases after the jobs before it, a place for its rows."""
-
-    db: Database
-    known: Known
-    moved: dict[str, Tip] = field(default_factory=dict)
-    leased: dict[str, Lease] = field(default_factory=dict)
-    records: list[Record] = field(default_factory=list)
-    commanded: list[Record] = field(default_factory=list)
-
-    def lease(self, session: str) -> Lease | None:
-        """The newest lease of a session: epoch and owner."""
-        found = self.leased.get(session) or self.known.leases.get(session)
-        if found is None:
-            found = self.db.execute("SELECT epoch, owner FROM leases WHERE session = ?", (session,)).fetchone()
-            if found is not None:
-                self.known.leases[session] = found
-        return found
-
-    def tip(self, session: str) -> Tip:
-        """The last row of a session; before its first it is seq 0 and the chain's origin."""
-        found = self.moved.get(session) or self.known.tips.get(session)
-        if found is None:
-            row = self.db.execute(
-                "SELECT seq, hash FROM events WHERE session = ? ORDER BY seq DESC LIMIT 1", (session,)
-            ).fetchone()
-            found = self.known.tips[session] = Tip(*row) if row else Tip(0, origin(session))
-        return found
-
-    def flush(self) -> None:
-        """Insert the rows so far."""
-        if self.records:
-            self.db.conn.executemany(_INSERT, self.records)
-            self.records = []
-        if self.commanded:
-            self.db.conn.executemany(_INSERT_COMMANDED, self.commanded)
-            self.commanded = []
-
-
-@dataclass(slots=True)
-class Job(Generic[T]):
-    """`apply` runs in the writer's thread, maybe twice. `explain` makes a conflict of a broken constraint.
-
-    `then` hears there, once, what came of it: the answer, or why nothing was written.
+    `quick_seconds` is the commit that `flush` may make in the caller's thread; 0 leaves every one to the thread.
     """
 
-    apply: Callable[[Transaction], T]
-    explain: Callable[[Transaction, BaseException], Error | None] | None = None
-    rows: int = 0
-    then: Callable[[T | Error], object] | None = None
-
-
-class Writer:
-    """Owns the writing connection and its thread."""
-
-    def __init__(self, db: Database, path: Path) -> None:
+    def __init__(
+        self,
+        db: Database,
+        path: Path,
+        busy_seconds: float,
+        quick_seconds: float = QUICK_SECONDS,
+        timer: Callable[[], float] = time.perf_counter,
+    ) -> None:
         self.stats = Stats()
         self.after_batch: Callable[[], object] | None = None
         self._db = db
         self._path = path
+        self._busy_seconds = busy_seconds
+        self._quick_seconds = quick_seconds
+        self._timer = timer
+        self._pace = math.inf  # seconds of a commit: of the slowest lately
         self._known = Known()
-        self._queue: SimpleQueue[Job[Any] | None] = SimpleQueue()
+        self._jobs: deque[Job[Any]] = deque()
         self._snapshots: SimpleQueue[Record] = SimpleQueue()
-        self._gate = threading.Lock()
+        self._gate = threading.Lock()  # nothing is queued after the close
+        self._connection = threading.Lock()  # held by whoever commits
+        self._signals: SimpleQueue[bool] = SimpleQueue()  # to the thread: there is work, or (False) the end
         self._closed = False
         self._failure: StorageFailed | None = None
+        db.conn.execute("PRAGMA busy_timeout = 0")
         self._thread = threading.Thread(target=self._run, name=f"turnlog writer {path.name}", daemon=True)
         self._thread.start()
 
     def submit(self, job: Job[T]) -> "Future[T]":
-        """Queue a job. From here on it runs whatever happens to its future: it cannot be cancelled."""
+        """Queue a job and have the thread do it. It runs whatever happens to its future: it cannot be cancelled."""
         future: Future[T] = Future()
         future.set_running_or_notify_cancel()
         job.then = partial(settle, future)
         self.hand(job)
+        self.wake()
         return future
 
     def hand(self, job: Job[Any]) -> None:
-        """Queue a job that has its `then`."""
+        """Queue a job that has its `then`, for the next `flush`."""
         with self._gate:
             if not self._closed:
-                self._queue.put(job)
+                self._jobs.append(job)
                 return
         _answer([job], [Misuse(f"the log {self._path} is closed: open it again")])
+
+    def flush(self) -> None:
+        """Commit what is queued, or see that the thread does."""
+        if self._pace <= self._quick_seconds and self._connection.acquire(blocking=False):
+            try:
+                batch = self._take()
+                done = not batch or self._commit(batch, wait=False)
+            finally:
+                self._connection.release()
+            if done and not self._jobs:
+                return
+        self.wake()
+
+    def wake(self) -> None:
+        """Have the thread commit what is queued."""
+        self._signals.put(True)
 
     def snapshot(self, record: Record) -> None:
         """Write a snapshot with the next commit; it is a cache, so losing it costs only time."""
@@ -179,49 +124,52 @@ class Writer:
         with self._gate:
             if not self._closed:
                 self._closed = True
-                self._queue.put(None)
+                self._signals.put(False)
         self._thread.join()
 
     def _run(self) -> None:
-        try:
-            while (batch := self._take()) is not None:
-                self._commit(batch)
-                if self.after_batch is not None:
-                    with contextlib.suppress(Exception):  # a listener's fault, such as an event loop that is closed
-                        self.after_batch()
-        finally:
+        more = True
+        while more:
+            more = self._signals.get()
+            with self._connection:
+                self._drain()
+        with self._connection:
             self._finish()
 
-    def _take(self) -> list[Job[Any]] | None:
-        first = self._queue.get()
-        if first is None:
-            return None
-        batch = [first]
-        while len(batch) < BATCH_JOBS and not self._queue.empty():  # nobody else takes from it
-            job = self._queue.get_nowait()
-            if job is None:
-                self._queue.put(None)  # nothing can follow it: the gate is closed
-                break
-            batch.append(job)
+    def _drain(self) -> None:
+        while batch := self._take():
+            self._commit(batch, wait=True)
+            if self.after_batch is not None:
+                with contextlib.suppress(Exception):  # a listener's fault, such as an event loop that is closed
+                    self.after_batch()
+
+    def _take(self) -> list[Job[Any]]:
+        batch: list[Job[Any]] = []
+        while self._jobs and len(batch) < BATCH_JOBS:  # only whoever holds the connection takes from it
+            batch.append(self._jobs.popleft())
         return batch
 
-    def _commit(self, batch: list[Job[Any]]) -> None:
-        """Do a batch and answer its jobs, each exactly once."""
+    def _commit(self, batch: list[Job[Any]], *, wait: bool) -> bool:
+        """Do a batch and answer its jobs, each exactly once. False: the file is locked, all wait as before."""
         if self._failure is not None:
             _answer(batch, _each(self._failure, batch))
-            return
+            return True
         try:
-            answers = self._attempt(batch, one_by_one=False)
+            answers = self._attempt(batch, wait=wait, one_by_one=False)
         except Exception as error:  # noqa: BLE001 - whatever it was, somebody waits for an answer
+            if not wait and code_of(error) == BUSY:
+                self._jobs.extendleft(reversed(batch))
+                return False
             answers = self._after_failure(batch, error)
         _answer(batch, answers)
+        return True
 
     def _after_failure(self, batch: list[Job[Any]], error: Exception) -> list[Any]:
         self._roll_back()
         if self._failure is None and not fatal(error) and code_of(error) not in _PER_BATCH:
             self.stats.redone += 1
             try:
-                return self._attempt(batch, one_by_one=True)
+                return self._attempt(batch, wait=True, one_by_one=True)
             except Exception as second:  # noqa: BLE001 - as above
                 self._roll_back()
                 error = second
@@ -238,11 +186,25 @@ class Writer:
         except Exception as error:  # noqa: BLE001 - a rollback that fails leaves the connection unusable
             self._failure = StorageFailed(f"cannot roll back {self._path}: {error}; reopen it")
 
-    def _attempt(self, batch: list[Job[Any]], *, one_by_one: bool) -> list[Any]:
+    def _begin(self, *, wait: bool) -> None:
+        """Only here can the file be locked: by another program, or a backup."""
+        conn = self._db.conn
+        try:
+            conn.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if not wait or code_of(error) != BUSY:
+                raise
+            conn.execute(f"PRAGMA busy_timeout = {int(self._busy_seconds * 1000)}")
+            try:
+                conn.execute("BEGIN IMMEDIATE")
+            finally:
+                conn.execute("PRAGMA busy_timeout = 0")
+
+    def _attempt(self, batch: list[Job[Any]], *, wait: bool, one_by_one: bool) -> list[Any]:
         """One transaction. The answers are results, or errors of jobs that wrote nothing."""
         conn = self._db.conn
         tx = Transaction(self._db, self._known, {}, {}, [], [])
-        conn.execute("BEGIN IMMEDIATE")
+        self._begin(wait=wait)
         # One question instead of one per job: has another connection changed the file since the transaction
         # before? If not, the tips and leases in memory are what a SELECT would find here.
         (version,) = conn.execute("PRAGMA data_version").fetchone()
@@ -264,7 +226,10 @@ class Writer:
             return answers
         if not self._snapshots.empty():
             conn.executemany(_SNAPSHOT, self._waiting_snapshots())
+        begun = self._timer()
         conn.execute("COMMIT")
+        took = self._timer() - begun
+        self._pace = took if self._pace == math.inf else max(took, _MEMORY * self._pace + (1 - _MEMORY) * took)
         if len(self._known.tips) > TIPS:
             self._known.clear()
         self._known.tips.update(tx.moved)
@@ -334,11 +299,3 @@ def _answer(batch: list[Job[Any]], answers: list[Any]) -> None:
                 job.then(answer)
             except Exception:  # noqa: BLE001 - whoever listens must not stop the writer
                 _log.exception("an answer of the log was not heard")
-
-
-def settle(future: "Future[T]", answer: T | Error) -> None:
-    """Give a future its result or its error."""
-    if isinstance(answer, Error):
-        future.set_exception(answer)
-    else:
-        future.set_result(answer)

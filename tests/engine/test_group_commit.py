@@ -1,10 +1,12 @@
 """Sessions share commits, and a turn pays for as few as its promises need."""
 
 import asyncio
+import math
 import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,27 +36,29 @@ def looker(world: World) -> Agent:
     return Agent("@agent", model, tools=[world.look])
 
 
-def last_a_round(engine: Engine) -> None:
-    """Make each commit last until the event loop has gone round."""
+def be_slow(engine: Engine) -> None:
+    """Leave the commits to the thread, and make each last until the event loop has gone round."""
     loop, writer = asyncio.get_running_loop(), engine.log._writer
     commit = writer._commit
 
-    def slowly(batch: list[Any]) -> None:
+    def slowly(batch: list[Any], *, wait: bool) -> bool:
         gone_round = threading.Event()
         loop.call_soon_threadsafe(loop.call_soon, gone_round.set)
         assert gone_round.wait(30)
-        commit(batch)
+        return commit(batch, wait=wait)
 
-    writer._commit = slowly  # type: ignore[method-assign]  # a slow disk
+    writer._commit, writer._quick_seconds = slowly, 0  # type: ignore[method-assign]  # a slow disk
 
 
-async def test_64_sessions_share_their_commits(world: World) -> None:
-    """On a disk whose commit lasts for a round of the event loop: what comes in meanwhile goes into one commit.
+def be_quick(engine: Engine) -> None:
+    """Commit in the thread of the event loop, however slow the disk is."""
+    engine.log._writer._quick_seconds = math.inf
 
-    Where a commit costs next to nothing, as on a RAM disk, the writer does not wait for company.
-    """
+
+@pytest.mark.parametrize("disk", [be_quick, be_slow])
+async def test_64_sessions_share_their_commits(world: World, disk: Callable[[Engine], None]) -> None:
     async with world.engine(looker(world)) as engine:
-        last_a_round(engine)
+        disk(engine)
         before = engine.log.stats.commits
         await load(engine)
         rows, commits = engine.log.stats.rows, engine.log.stats.commits - before
@@ -64,12 +68,13 @@ async def test_64_sessions_share_their_commits(world: World) -> None:
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace counts the fsyncs, and is not installed here")
 def test_the_kernel_counts_no_more_fsyncs_than_that(tmp_path: Path) -> None:
+    """On whatever disk this is, with whoever commits."""
     code = (
         "import asyncio\nfrom pathlib import Path\nfrom tests.engine.support import World\n"
-        "from tests.engine.test_group_commit import last_a_round, load, looker\n"
+        "from tests.engine.test_group_commit import load, looker\n"
         f"async def main():\n    world = World(Path({str(tmp_path)!r}))\n"
         "    async with world.engine(looker(world)) as engine:\n"
-        "        last_a_round(engine)\n        await load(engine)\n"
+        "        await load(engine)\n"
         "        print(engine.log.stats.rows)\nasyncio.run(main())\n"
     )
     trace = tmp_path / "trace"

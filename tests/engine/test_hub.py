@@ -33,12 +33,12 @@ def hold_commits(engine: Any) -> tuple[asyncio.Event, Callable[[], None]]:
     writer = engine.log._writer
     commit = writer._commit
 
-    def held(batch: Any) -> None:
+    def held(batch: Any, **how: Any) -> Any:
         loop.call_soon_threadsafe(there.set)
         assert go.wait(30)
-        commit(batch)
+        return commit(batch, **how)
 
-    writer._commit = held
+    writer._commit, writer._quick_seconds = held, 0
     return there, go.set
 
 

@@ -15,7 +15,7 @@ import pytest
 from turnlog.fsm.errors import Error, Fenced, StaleVersion, StorageError, StorageFailed, StorageFull
 from turnlog.store import SQLiteLog, verify
 from turnlog.store.driver import sqlite3
-from turnlog.store.writer import Job, Transaction
+from turnlog.store.jobs import Job, Transaction
 
 from .support import child, fill, integrity, kill, message, started
 
