@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from ..fsm.canonical import text_digest
 from ..fsm.events import ModelRequest, Row, ToolReturned
-from ..fsm.history import Exchange, Message, collect, extend, in_history, shown, view
+from ..fsm.history import Exchange, Message, begun, collect, extend, in_history, shown, view
 from ..fsm.session import Session
 from ..store.base import EventLog
 from .agents import Agent
@@ -77,8 +77,9 @@ class History:
         for row in rows:
             if not in_history(row):
                 continue
-            if type(row.event) is not ToolReturned:
-                self.exchanges += collect([], (row,))
+            event = row.event
+            if not isinstance(event, ToolReturned):
+                self.exchanges.append(begun(row.seq, event))
                 self._size += self.exchanges[-1].size
             elif self.exchanges:
                 collect([self.exchanges[-1]], (row,))

@@ -209,7 +209,7 @@ class Hub:
             self._apply(item)
 
     def _next(self) -> Item | None:
-        if overdue := self.runner.overdue():
+        if self.runner.due and (overdue := self.runner.overdue()):
             return Item(overdue[0])
         return self._inbox.popleft() if self._inbox else None
 
@@ -245,7 +245,7 @@ class Hub:
             if not self.closed:
                 if (ready := self._ready(batch.effects)) is not None:
                     self._apply(Item(ready))
-                self.runner.reconcile(batch.effects)
+                self.runner.reconcile(batch.effects, answer)
         self._pump()
 
     def _not_written(self, item: Item, error: Error) -> None:
@@ -310,9 +310,9 @@ class Hub:
 
     def _ready(self, effects: tuple[Effect, ...]) -> inp.ToolsReady | None:
         """The word that calls may start now, with what the registry knows of their tools at this moment."""
-        registry = self.engine.registry
         for effect in effects:
-            if isinstance(effect, StartTools):
+            if type(effect) is StartTools:
+                registry = self.engine.registry
                 tools = {call_id: registry.get(name) for call_id, name in effect.calls.items()}
                 return inp.ToolsReady(
                     {call_id: registry.facts(tool) if tool else None for call_id, tool in tools.items()}

@@ -17,7 +17,7 @@ from ..fsm import inputs as inp
 from ..fsm.canonical import canonical, clean, text_digest
 from ..fsm.effects import CallModel, ChooseSpeaker, Effect, RunTool, WaitUntil
 from ..fsm.errors import CorruptLog, StorageError, StorageFailed
-from ..fsm.events import ApprovalResolved, Attachment, ToolsCalled, Usage
+from ..fsm.events import ApprovalResolved, Attachment, Row, ToolsCalled, Usage
 from .context import model_call
 from .models.base import CallDelta, ModelError, ModelReply, ReasoningDelta, TextDelta
 from .notices import Piece, Trouble
@@ -39,49 +39,45 @@ class Runner:
         self._hub = hub
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._contexts: dict[str, ToolContext] = {}
-        self._due: dict[str, tuple[float, inp.TimerFired]] = {}
+        self.due: dict[str, tuple[float, inp.TimerFired]] = {}
         self._timers: dict[str, Any] = {}
 
-    def reconcile(self, effects: tuple[Effect, ...]) -> None:
-        """Make what runs equal to what is owed."""
+    def reconcile(self, effects: tuple[Effect, ...], fresh: tuple[Row, ...] = ()) -> None:
+        """Make what runs equal to what is owed. `fresh` are the rows that were committed this moment."""
         owed = {effect.key for effect in effects}
-        for key in tuple(self._tasks):
-            if key not in owed:
-                self._cancel(key)
-        for key in tuple(self._due):
-            if key not in owed:
-                self._disarm(key)
+        for key in [key for key in self._tasks if key not in owed]:
+            self._cancel(key)
+        for key in [key for key in self.due if key not in owed]:
+            self._disarm(key)
         for effect in effects:
             if isinstance(effect, WaitUntil):
-                if effect.key not in self._due:
+                if effect.key not in self.due:
                     self._arm(effect)
-            elif effect.key not in self._tasks and (work := self._work(effect)) is not None:
+            elif effect.key not in self._tasks and (work := self._work(effect, fresh)) is not None:
                 self._tasks[effect.key] = asyncio.get_running_loop().create_task(work)
 
-    def _work(self, effect: Effect) -> Coroutine[Any, Any, None] | None:
+    def _work(self, effect: Effect, fresh: tuple[Row, ...]) -> Coroutine[Any, Any, None] | None:
         match effect:
             case CallModel():
                 return self._guard(effect.key, partial(self._call_model, effect))
             case ChooseSpeaker():
                 return self._guard(effect.key, partial(self._choose, effect))
             case RunTool():
-                return self._run_tool(effect)
+                return self._run_tool(effect, next((row for row in fresh if row.seq == effect.source), None))
             case _:
                 return None
 
     def overdue(self) -> list[inp.TimerFired]:
         """Timers whose time has come, whether or not the event loop got round to them."""
-        if not self._due:
-            return []
         now = self._hub.engine.clock.monotonic()
-        return [fired for when, fired in sorted(self._due.values(), key=lambda one: one[0]) if when <= now]
+        return [fired for when, fired in sorted(self.due.values(), key=lambda one: one[0]) if when <= now]
 
     def close(self) -> list[asyncio.Task[None]]:
         """Cancel everything; the answer is what is still ending."""
         tasks = list(self._tasks.values())
         for key in list(self._tasks):
             self._cancel(key)
-        for key in list(self._due):
+        for key in list(self.due):
             self._disarm(key)
         return tasks
 
@@ -91,16 +87,16 @@ class Runner:
         self._set(effect.key, when, inp.TimerFired(effect.request_id))
 
     def _set(self, key: str, when: float, fired: inp.TimerFired) -> None:
-        self._due[key] = (when, fired)
+        self.due[key] = (when, fired)
         self._timers[key] = self._hub.engine.clock.call_at(when, self._hub.wake)
 
     def _disarm(self, key: str) -> None:
-        del self._due[key]
+        del self.due[key]
         self._timers.pop(key).cancel()
 
     def postpone(self, request_id: str, seconds: float) -> None:
         """A deadline that could not be written down comes again in a moment."""
-        for key, (_, fired) in list(self._due.items()):
+        for key, (_, fired) in list(self.due.items()):
             if fired.request_id == request_id:
                 self._disarm(key)
                 self._set(key, self._hub.engine.clock.monotonic() + seconds, fired)
@@ -210,7 +206,7 @@ class Runner:
             raw = (await self._stream(_quiet(director.stream(call)), "")).text
         self._deliver(effect.key, inp.SpeakerChosen(effect.key, clean(raw), engine.seed()))
 
-    async def _run_tool(self, effect: RunTool) -> None:
+    async def _run_tool(self, effect: RunTool, source: Row | None) -> None:
         engine = self._hub.engine
         started = time.perf_counter()  # a duration for people; nothing is decided by it
         context = ToolContext(
@@ -218,7 +214,7 @@ class Runner:
         )
         self._contexts[effect.key] = context
         try:
-            tool, arguments = self._allowed(effect)
+            tool, arguments = self._allowed(effect, source)
             outcome, content = await self._perform(tool, arguments, context, effect)
         except asyncio.CancelledError:
             if effect.key not in self._tasks:
@@ -235,13 +231,17 @@ class Runner:
         )  # fmt: skip
         self._deliver(effect.key, finished)
 
-    def _allowed(self, effect: RunTool) -> tuple[Tool, str]:
-        """Read the allowed arguments back from the log and check them against the digest that was allowed."""
+    def _allowed(self, effect: RunTool, source: Row | None) -> tuple[Tool, str]:
+        """Take the allowed arguments from their row and check them against the digest that was allowed.
+
+        A row that was not committed this moment is read back from the log: a person has had time to decide since.
+        """
         tool = self._hub.engine.registry.get(effect.tool)
         if tool is None:
             raise LookupError(f"the tool {effect.tool!r} is not there any more; nothing ran")
-        rows = self._hub.engine.log.read(self._hub.session.id, effect.source - 1, 1)
-        event = rows[0].event if rows else None
+        if source is None:
+            source = next(iter(self._hub.engine.log.read(self._hub.session.id, effect.source - 1, 1)), None)
+        event = source.event if source is not None else None
         stored: dict[str, Any] | None = None
         if isinstance(event, ToolsCalled):
             stored = next((record.parsed for record in event.calls if record.id == effect.call_id), None)

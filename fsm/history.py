@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from .canonical import canonical
-from .events import Attachment, CallRecord, MessageAdded, Row, ToolReturned, ToolsCalled
+from .events import Attachment, CallRecord, Event, MessageAdded, Row, ToolReturned, ToolsCalled
 from .states import State
 
 MODELS = frozenset({MessageAdded, ToolsCalled, ToolReturned})  # the type of a model is read faster than its `kind`
@@ -87,22 +87,28 @@ def in_history(row: Row) -> bool:
     return row.state is State.SUCCESS and type(row.event) in MODELS
 
 
+def begun(seq: int, said: Event) -> Exchange:
+    """The exchange that a message or a round of calls opens."""
+    if isinstance(said, MessageAdded):
+        return Exchange(seq, seq, said.sender, said.recipient, said, {})
+    assert isinstance(said, ToolsCalled)
+    return Exchange(seq, seq, said.speaker, said.listener, said, {})
+
+
 def collect(exchanges: list[Exchange], rows: Iterable[Row]) -> list[Exchange]:
     """Add rows to a list of exchanges, in place; rows that do not belong to history are passed over."""
     for row in rows:
         if not in_history(row):
             continue
         event = row.event
-        if isinstance(event, MessageAdded):
-            exchanges.append(Exchange(row.seq, row.seq, event.sender, event.recipient, event, {}))
-        elif isinstance(event, ToolsCalled):
-            exchanges.append(Exchange(row.seq, row.seq, event.speaker, event.listener, event, {}))
-        elif isinstance(event, ToolReturned):
-            for exchange in reversed(exchanges):
-                if isinstance(exchange.said, ToolsCalled) and any(c.id == event.call_id for c in exchange.said.calls):
-                    exchange.results[event.call_id] = event
-                    exchange.last = row.seq
-                    break
+        if not isinstance(event, ToolReturned):
+            exchanges.append(begun(row.seq, event))
+            continue
+        for exchange in reversed(exchanges):
+            if isinstance(exchange.said, ToolsCalled) and any(c.id == event.call_id for c in exchange.said.calls):
+                exchange.results[event.call_id] = event
+                exchange.last = row.seq
+                break
     return exchanges
 
 

@@ -61,17 +61,19 @@ def append_job(
 def _check(session: str, drafts: Sequence[Draft], command: Command | None) -> None:
     if not drafts:
         raise Misuse(f"nothing to append to session {session!r}: give at least one draft")
-    texts = [session, *((command.id, command.digest) if command else ())]
-    for draft in drafts:
-        texts.append(draft.actor)
-        if not 0 <= draft.at <= _LARGEST:
-            raise Misuse(f"at {draft.at} is no time: give milliseconds since 1970 UTC")
-    try:
-        "".join(texts).encode()
-    except UnicodeEncodeError as error:
-        raise Misuse(f"session {session!r}: an id or actor is no Unicode text ({error}); clean it first") from error
     if not session:
         raise Misuse("a session needs an id that is not empty")
+    texts = session + "".join([draft.actor for draft in drafts])
+    if command is not None:
+        texts += command.id + command.digest
+    if not texts.isascii():
+        try:
+            texts.encode()
+        except UnicodeEncodeError as error:
+            raise Misuse(f"session {session!r}: an id or actor is no Unicode text ({error}); clean it first") from error
+    for draft in drafts:
+        if not 0 <= draft.at <= _LARGEST:
+            raise Misuse(f"at {draft.at} is no time: give milliseconds since 1970 UTC")
 
 
 def _rows(

@@ -203,7 +203,7 @@ class Writer:
     def _attempt(self, batch: list[Job[Any]], *, wait: bool, one_by_one: bool) -> list[Any]:
         """One transaction. The answers are results, or errors of jobs that wrote nothing."""
         conn = self._db.conn
-        tx = Transaction(self._db, self._known, {}, {}, [], [])
+        tx = Transaction(self._db, self._known)
         self._begin(wait=wait)
         # One question instead of one per job: has another connection changed the file since the transaction
         # before? If not, the tips and leases in memory are what a SELECT would find here.

@@ -146,10 +146,10 @@ async def test_invariant_06_what_runs_is_read_from_the_row_that_allowed_it_and_c
         def run(call_id: str, mark: str) -> RunTool:
             return RunTool("tool:x:1", call_id, "pay", "@agent", 1, "k", {"amount": 9, "to": "A"}, mark, word.seq)
 
-        assert json.loads(runner._allowed(run(request.call_id, mark))[1]) == {"amount": 7, "to": "A"}
+        assert json.loads(runner._allowed(run(request.call_id, mark), None)[1]) == {"amount": 7, "to": "A"}
         for call_id, wanted in ((request.call_id, other), ("another call", mark)):
             with pytest.raises(CorruptLog, match="nothing ran"):
-                runner._allowed(run(call_id, wanted))
+                runner._allowed(run(call_id, wanted), None)
 
 
 @settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
