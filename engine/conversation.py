@@ -149,6 +149,10 @@ class Conversation:
         """Take a grant back."""
         return await self._do(inp.Revoke(grant_id, f"person:{by}", self.session.owner), command, grant_id)
 
+    async def allow_rerun(self, tool: str, *, by: str = "local", command: str = "") -> Outcome:
+        """Let a tool run again that runs once per session, or needs a pause."""
+        return await self._do(inp.AllowRerun(tool, f"person:{by}"), command, tool)
+
     async def _resting(self, given: inp.Input, command: str, *content: Any) -> Turn:
         answers: list[str] = []
 

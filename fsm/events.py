@@ -20,55 +20,20 @@ from .values import (
     ModelRequest,
     Parent,
     Question,
+    Repeats,
     Usage,
     Value,
 )
 
 __all__ = [  # the parts of events are imported from here, too
-    "KINDS",
-    "AgentSpec",
-    "AnyEvent",
-    "ApprovalRequested",
-    "ApprovalResolved",
-    "ApprovalShown",
-    "ApprovalsSettled",
-    "Attachment",
-    "CallRecord",
-    "Channel",
-    "Citation",
-    "Code",
-    "Event",
-    "EventBase",
-    "GrantRecorded",
-    "GrantRevoked",
-    "InputRefused",
-    "Limits",
-    "MessageAdded",
-    "MessageQueued",
-    "ModelRequest",
-    "Outcome",
-    "Parent",
-    "Question",
-    "QuestionAnswered",
-    "QuestionAsked",
-    "Row",
-    "SessionResumed",
-    "SessionStarted",
-    "SessionTerminated",
-    "SpeakerSelected",
-    "ToolOutcome",
-    "ToolReturned",
-    "ToolStarted",
-    "ToolsCalled",
-    "TurnContinued",
-    "TurnFailed",
-    "TurnInterrupted",
-    "TurnRetried",
-    "Usage",
-    "Value",
-    "Via",
-    "Why",
-]
+    "KINDS", "AgentSpec", "AnyEvent", "ApprovalRequested", "ApprovalResolved", "ApprovalShown",
+    "ApprovalsSettled", "Attachment", "CallRecord", "Channel", "Citation", "Code", "Event", "EventBase",
+    "GrantRecorded", "GrantRevoked", "InputRefused", "Limits", "MessageAdded", "MessageQueued", "ModelRequest",
+    "Outcome", "Parent", "Question", "QuestionAnswered", "QuestionAsked", "Repeats", "RerunAllowed", "Row",
+    "SessionResumed", "SessionStarted", "SessionTerminated", "SpeakerSelected", "ToolOutcome", "ToolReturned",
+    "ToolStarted", "ToolsCalled", "TurnContinued", "TurnFailed", "TurnInterrupted", "TurnRetried", "Usage",
+    "Value", "Via", "Why",
+]  # fmt: skip
 
 
 class EventBase(Value):
@@ -268,7 +233,7 @@ ToolOutcome = Literal[
 class ToolReturned(EventBase):
     """The one result of a call. `edited` are the arguments that ran, where a person changed them.
 
-    `duration_ms` is for people, nothing is decided by it.
+    `duration_ms` is for people, nothing is decided by it; `ended_at` is told of tools that need a pause.
     """
 
     kind: Literal["tool_returned"] = "tool_returned"
@@ -279,6 +244,7 @@ class ToolReturned(EventBase):
     attachments: tuple[Attachment, ...] = ()
     notes: tuple[str, ...] = ()
     duration_ms: int = 0
+    ended_at: int = 0
     edited: dict[str, JsonValue] | None = None
 
 
@@ -337,6 +303,13 @@ class GrantRevoked(EventBase):
     reason: str = ""
 
 
+class RerunAllowed(EventBase):
+    """A tool may run again, whatever ran before in this session."""
+
+    kind: Literal["rerun_allowed"] = "rerun_allowed"
+    tool: str
+
+
 Code = Literal["conflict", "stale", "expired", "invalid", "unauthorised", "busy", "terminated"]
 
 
@@ -378,6 +351,7 @@ Event = (
     | TurnRetried
     | GrantRecorded
     | GrantRevoked
+    | RerunAllowed
     | InputRefused
     | SessionTerminated
 )

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from . import events as ev
 from .director import candidates
 from .inputs import ToolFacts
-from .session import Call, Session, pair
+from .parts import Call
+from .session import Session, pair
 from .states import State
 
 TOLD = {

@@ -23,6 +23,7 @@ from .events import (
     ModelRequest,
     Parent,
     Question,
+    Repeats,
     ToolOutcome,
     Usage,
 )
@@ -162,6 +163,14 @@ class Revoke:
     reason: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class AllowRerun:
+    """A person lets a tool run again that has run before."""
+
+    tool: str
+    actor: str
+
+
 # What the shell observed -----------------------------------------------------------------------
 
 
@@ -185,6 +194,7 @@ class ToolFacts(NamedTuple):
     risk: str = ""
     definition: str = ""
     auto: str = ""
+    repeats: Repeats | None = None
 
 
 class Proposed(NamedTuple):
@@ -288,6 +298,7 @@ Input = (
     | Show
     | Grant
     | Revoke
+    | AllowRerun
     | Resume
     | ModelReplied
     | ModelFailed

@@ -283,6 +283,14 @@ def _revoke(s: Session, i: inp.Revoke, _now: int, _new_id: NewId) -> Reaction:
     return [ev.GrantRevoked(grant_id=i.grant_id, subject=i.subject, reason=i.reason)]
 
 
+def _allow_rerun(s: Session, i: inp.AllowRerun, _now: int, _new_id: NewId) -> Reaction:
+    if refusal := _closed(s, i.actor):
+        return refusal
+    if all(run.tool != i.tool for run in s.runs):
+        return inp.Refusal("conflict", f"nothing keeps {i.tool!r} from running: it has not run in this session")
+    return [ev.RerunAllowed(tool=i.tool)]
+
+
 def _refuse(s: Session, i: inp.Refuse, _now: int, _new_id: NewId) -> Reaction:
     if not s.started:
         return inp.Refusal("invalid", f"there is no session {s.id!r} to refuse in")
@@ -300,5 +308,6 @@ ON_COMMAND: dict[type, Callable[[Session, Any, int, NewId], Reaction]] = {
     inp.Show: _show,
     inp.Grant: _grant,
     inp.Revoke: _revoke,
+    inp.AllowRerun: _allow_rerun,
     inp.Refuse: _refuse,
 }

@@ -7,9 +7,11 @@ from typing import Any
 from . import events as ev
 from . import inputs as inp
 from .approval import Standing, find_grant, use
+from .dedupe import fingerprint, repeated
 from .director import candidates, choose
 from .follow import TOLD, ask, returned
-from .session import Call, Session, word_key
+from .parts import Call
+from .session import Session, word_key
 from .states import State
 
 NewId = Callable[[str], str]
@@ -54,13 +56,14 @@ def _round(s: Session, i: inp.ModelReplied, now: int, new_id: NewId) -> Reaction
     results: list[ev.Event] = []
     gated: list[tuple[ev.CallRecord, inp.Proposed]] = []
     for place, call in enumerate(i.calls):
-        problem = LIMIT if place >= room else _problem(call, granted, i.available)
+        problem = LIMIT if place >= room else _problem(call, granted, i.available) or _repeat(s, call, records, now)
         record = ev.CallRecord(
             id=new_id("call"), provider_id=call.provider_id, tool=call.tool, arguments=call.arguments,
             parsed=call.parsed, digest=call.digest,
             gated=problem is not None or call.facts is None or call.facts.gated,
             idempotent=call.facts is not None and call.facts.idempotent,
             questions=() if problem else call.questions,
+            repeats=call.facts.repeats if call.facts is not None else None,
         )  # fmt: skip
         records.append(record)
         if problem is not None:
@@ -87,6 +90,15 @@ def _problem(
             f"The arguments were refused, nothing ran: {call.problem or 'no JSON object'}",
         )
     return None
+
+
+def _repeat(s: Session, call: inp.Proposed, before: list[ev.CallRecord], now: int) -> tuple[ev.ToolOutcome, str] | None:
+    rule = call.facts.repeats if call.facts is not None else None
+    if not s.runs and rule is None:
+        return None
+    mark = fingerprint(call.parsed, call.digest)
+    why = repeated(s.runs, {record.tool for record in before}, call.tool, mark, rule, now)
+    return ("duplicate", f"Not run: {why}") if why else None
 
 
 def _words(
@@ -174,7 +186,7 @@ def _tools_ready(s: Session, i: inp.ToolsReady, now: int, new_id: NewId) -> Reac
     return asked or started or inp.Refusal("stale", "no call waits to be started")
 
 
-def _tool_finished(s: Session, i: inp.ToolFinished, _now: int, _new_id: NewId) -> Reaction:
+def _tool_finished(s: Session, i: inp.ToolFinished, now: int, _new_id: NewId) -> Reaction:
     call = s.call(i.call_id)
     if s.state is not State.SUCCESS or call is None or call.status != "started":
         return inp.Refusal("stale", f"call {i.call_id} ended with {i.outcome} after its result was settled")
@@ -184,6 +196,7 @@ def _tool_finished(s: Session, i: inp.ToolFinished, _now: int, _new_id: NewId) -
         ev.ToolReturned(
             call_id=i.call_id, outcome=i.outcome, content=i.content, citations=i.citations,
             attachments=i.attachments, notes=i.notes, duration_ms=i.duration_ms,
+            ended_at=now if call.repeats is not None and call.repeats.cooldown_seconds else 0,
             edited=call.arguments if call.edited else None,
         )
     ]  # fmt: skip

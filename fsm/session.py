@@ -5,63 +5,21 @@ costs the same at event 10 and at event 1,000,000.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import reduce
 from typing import Any, NamedTuple
 
-from pydantic import JsonValue, TypeAdapter
+from pydantic import TypeAdapter
 
 from . import events as ev
 from .approval import Standing, use
+from .dedupe import Run, forget, lasting, remember
 from .errors import GapInLog, IllegalEvent
+from .parts import Call, Last, Settled
 from .states import State
 from .table import NEXT
 from .values import DEFAULT_LIMITS, NO_USAGE
 
 SETTLED_KEPT = 64  # how many past requests can still be answered with "already decided, by whom, when"
-
-
-class Call(NamedTuple):
-    """A call of the open round.
-
-    `status`: gated (needs a word), waiting (a request is open), approved, started, unknown (started under an older
-    epoch), closed (will not run; `verdict` says why), question, returned. `source` is the seq of the row that holds
-    the arguments that may run.
-    """
-
-    id: str
-    tool: str
-    arguments: dict[str, JsonValue]
-    digest: str
-    status: str
-    source: int
-    permit: str = ""
-    idempotent: bool = False
-    attempt: int = 0
-    epoch: int = 0
-    verdict: str = ""
-    note: str = ""
-    questions: tuple[ev.Question, ...] = ()
-    edited: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Settled:
-    """A request that was resolved."""
-
-    request_id: str
-    outcome: str
-    actor: str
-    at: int
-
-
-class Last(NamedTuple):
-    """The newest message, without its text."""
-
-    sender: str
-    recipient: str
-    by: str
-    control: str
 
 
 _NONE: dict[str, Any] = {}  # shared, and like every part of a session never changed in place
@@ -104,6 +62,7 @@ class Session(NamedTuple):
     usage: ev.Usage = NO_USAGE
     citations: tuple[ev.Citation, ...] = ()
     grants: tuple[Standing, ...] = ()
+    runs: tuple[Run, ...] = ()
 
     @property
     def started(self) -> bool:
@@ -201,7 +160,7 @@ def _message_added(s: Session, e: ev.MessageAdded) -> Changes:
         "last": Last(e.sender, e.recipient, e.by, e.control),
         "calls": (), "tool_calls": 0, "over_cap": False, "attempt": 0, "synthetic": False, "citations": (),
         "speaker": e.recipient, "listener": "" if group else e.sender, "usage": NO_USAGE,
-        "due": e.by == "model" and bool(s.queue),
+        "due": e.by == "model" and bool(s.queue), "runs": lasting(s.runs) if s.runs else (),
     }  # fmt: skip
     if e.by == "preload":
         return changes
@@ -263,6 +222,7 @@ def _tools_called(s: Session, e: ev.ToolsCalled) -> Changes:
             record.id, record.tool, record.parsed or {}, record.digest,
             "question" if record.questions else "gated" if record.gated else "approved",
             s.seq + 1, "" if record.gated else "free", record.idempotent, questions=record.questions,
+            repeats=record.repeats,
         )
         for record in e.calls
     )  # fmt: skip
@@ -323,7 +283,9 @@ def _tool_started(s: Session, e: ev.ToolStarted) -> Changes:
 
 
 def _tool_returned(s: Session, e: ev.ToolReturned) -> Changes:
+    call = s.call(e.call_id)
     return {
+        "runs": s.runs if call is None or e.outcome != "ok" else remember(s.runs, call, e.ended_at),
         "calls": _with(s, e.call_id, status="returned", verdict=e.outcome),
         "citations": s.citations + e.citations,
     }
@@ -357,6 +319,10 @@ def _grant_revoked(s: Session, e: ev.GrantRevoked) -> Changes:
     return {"grants": tuple(one for one in s.grants if one.grant.grant_id != e.grant_id)}
 
 
+def _rerun_allowed(s: Session, e: ev.RerunAllowed) -> Changes:
+    return {"runs": forget(s.runs, e.tool)}
+
+
 def _nothing(_s: Session, _e: object) -> Changes:
     return {}
 
@@ -386,6 +352,7 @@ _FOLDS: dict[str, Callable[[Session, Any], Changes]] = {
     "turn_retried": _nothing,
     "grant_recorded": _grant_recorded,
     "grant_revoked": _grant_revoked,
+    "rerun_allowed": _rerun_allowed,
     "input_refused": _nothing,
     "session_terminated": _session_terminated,
 }

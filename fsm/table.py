@@ -97,6 +97,7 @@ ROWS: tuple[Arrow, ...] = (
     (ERROR, "turn_retried", SUCCESS),
     *_stay("grant_recorded", SUCCESS, INTERRUPT, ERROR, AWAITING),
     *_stay("grant_revoked", SUCCESS, INTERRUPT, ERROR, AWAITING),
+    *_stay("rerun_allowed", SUCCESS, INTERRUPT, ERROR, AWAITING),
     *_stay("input_refused", *State),
     (SUCCESS, "session_terminated", TERMINATED),
     (INTERRUPT, "session_terminated", TERMINATED),

@@ -107,10 +107,19 @@ class Question(Value):
     choices: tuple[str, ...] = ()
 
 
+class Repeats(Value):
+    """How often a tool may run: `exact` once per answer with the same arguments, a pause, `unique` once per session."""
+
+    exact: bool = True
+    cooldown_seconds: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    unique: bool = False
+
+
 class CallRecord(Value):
     """A tool call as the model made it: `arguments` is the raw text, `parsed` what it means (None: no JSON object).
 
     A `gated` call runs only when a row allows it. `questions` are for a person: such a call runs nothing.
+    `repeats` is None for the rule that most tools have.
     """
 
     id: str
@@ -122,7 +131,10 @@ class CallRecord(Value):
     gated: bool = True
     idempotent: bool = False
     questions: tuple[Question, ...] = ()
+    repeats: Repeats | None = None
 
 
 NO_USAGE = Usage()
 DEFAULT_LIMITS = Limits()
+ONCE_AN_ANSWER = Repeats()
+COOLDOWN_SECONDS = 30.0  # the pause of a tool that has one, where none is given

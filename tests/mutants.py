@@ -11,6 +11,7 @@ RESULTS = "tests/fsm/test_decide_results.py"
 STOP = "tests/fsm/test_decide_stop.py"
 TURNS = "tests/fsm/test_decide_turns.py"
 GRAPH = "tests/fsm/test_decide_graph.py"
+DEDUPE = "tests/fsm/test_dedupe.py"
 TOTAL = "tests/fsm/test_decide_total.py"
 HISTORY = "tests/fsm/test_history.py"
 SESSION = "tests/fsm/test_session.py"
@@ -157,4 +158,9 @@ MUTANTS = (
     Mutant("error", "fsm/results.py", "    if not i.text.strip() and not s.calls:\n",
            "    if not i.text and not s.calls:\n",
            RESULTS, "empty_completion"),
+    Mutant("repeats", "fsm/session.py", 'call is None or e.outcome != "ok"', "call is None", DEDUPE, "refused_may_be"),
+    Mutant("repeats", "fsm/dedupe.py", "now <= run.at + pause * 1000", "now < run.at + pause * 1000", DEDUPE, "pause"),
+    Mutant("repeats", "fsm/dedupe.py", "runs if run.unique or run.cooldown}", "runs if run.cooldown}", DEDUPE, "uniques_kept"),
+    Mutant("repeats", "fsm/dedupe.py", "return known if known and same is arguments else", "return known if known else",
+           DEDUPE, "key_order"),
 )  # fmt: skip

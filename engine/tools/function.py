@@ -17,6 +17,7 @@ from ...fsm.canonical import canonical, clean, text_digest
 from ...fsm.errors import Misuse
 from ...fsm.events import Attachment, Citation
 from ...fsm.history import provider_name
+from ...fsm.values import ONCE_AN_ANSWER, Repeats
 from ..models.base import ToolDefinition
 
 
@@ -64,7 +65,8 @@ class Tool:
     """A function with what the engine must know of it.
 
     `needs_approval`: every call waits for a word. `idempotent`: a second run with the same key does no harm, so a run
-    cut off by a crash is repeated unasked. `blocking`: a plain function, run in a thread.
+    cut off by a crash is repeated unasked. `repeats`: how often it may run (None: once per answer with the same
+    arguments). `blocking`: a plain function, run in a thread.
     """
 
     name: str
@@ -76,6 +78,7 @@ class Tool:
     risk: str = ""
     context_parameter: str = ""
     asks: bool = False
+    repeats: Repeats | None = None
 
     @cached_property
     def definition(self) -> ToolDefinition:
@@ -136,6 +139,9 @@ def tool(
     needs_approval: bool = False,
     idempotent: bool = False,
     risk: str = "",
+    repeatable: bool = False,
+    cooldown: float = 0,
+    unique: bool = False,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 
 
@@ -148,6 +154,9 @@ def tool(
     needs_approval: bool = False,
     idempotent: bool = False,
     risk: str = "",
+    repeatable: bool = False,
+    cooldown: float = 0,
+    unique: bool = False,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a tool of a function with typed parameters.
 
@@ -158,19 +167,31 @@ def tool(
         needs_approval: ask before each call.
         idempotent: repeating a call with the same arguments does no harm.
         risk: what can go wrong, in a few words, shown on the approval card.
+        repeatable: the same arguments may run again and again, as when something is polled.
+        cooldown: seconds that must pass between two runs, whatever the arguments.
+        unique: it runs once per session.
 
     Raises:
-        Misuse: a parameter has no type, or cannot be given by name.
+        Misuse: a parameter has no type, or cannot be given by name; the cooldown is no number of seconds.
     """
+    repeats = _repeats(repeatable=repeatable, cooldown=cooldown, unique=unique)
 
     def wrap(inner: Callable[..., Any]) -> Tool:
         arguments, context = _arguments(inner)
         return Tool(
             name or inner.__name__, description or inspect.getdoc(inner) or "", inner, arguments,
-            needs_approval, idempotent, risk, context,
+            needs_approval, idempotent, risk, context, repeats=repeats,
         )  # fmt: skip
 
     return wrap if function is None else wrap(function)
+
+
+def _repeats(*, repeatable: bool, cooldown: float, unique: bool) -> Repeats | None:
+    try:
+        rule = Repeats(exact=not repeatable, cooldown_seconds=cooldown, unique=unique)
+    except ValidationError as error:
+        raise Misuse(f"cooldown {cooldown!r} is no number of seconds: give 0 or more") from error
+    return None if rule == ONCE_AN_ANSWER else rule
 
 
 def _arguments(function: Callable[..., Any]) -> tuple[type[BaseModel], str]:

@@ -51,4 +51,5 @@ class Registry:
         return ToolFacts(
             gated=tool.needs_approval, idempotent=tool.idempotent, description=tool.description, risk=tool.risk,
             definition=tool.definition_digest, auto=auto_rule(self.auto_approve, tool.name),
+            repeats=tool.repeats,
         )  # fmt: skip

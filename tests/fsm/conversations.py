@@ -65,6 +65,35 @@ def a_grant() -> Talk:
     return talk
 
 
+def a_tool_that_runs_once() -> Talk:
+    """It runs, and is allowed to run again in each state."""
+    talk = Talk()
+
+    def again() -> None:
+        talk.reply("", call("once"))
+        talk.run_all()
+
+    def allow() -> None:
+        talk.put(inp.AllowRerun("once", "person:ann"))
+
+    talk.say()
+    again()
+    allow()
+    again()
+    talk.reply("", call("pay", amount=1))
+    allow()
+    talk.decide()
+    talk.run_all()
+    again()
+    talk.fail()
+    allow()
+    talk.retry()
+    again()
+    talk.reply("done")
+    allow()
+    return talk
+
+
 def a_failure() -> Talk:
     """A provider fails; people retry, then say something else, then end it."""
     talk = Talk()
@@ -125,6 +154,7 @@ CONVERSATIONS = (
     two_models,
     approvals,
     a_grant,
+    a_tool_that_runs_once,
     a_failure,
     questions,
     a_group,

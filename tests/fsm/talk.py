@@ -24,6 +24,9 @@ FACTS: dict[str, inp.ToolFacts] = {
     "put": inp.ToolFacts(idempotent=True, description="Put a value", definition="put@1"),
     "send": inp.ToolFacts(gated=True, idempotent=True, description="Send once", definition="send@1"),
     "ask": inp.ToolFacts(description="Ask the person", definition="ask@1"),
+    "once": inp.ToolFacts(description="Run once", definition="once@1", repeats=ev.Repeats(unique=True)),
+    "rest": inp.ToolFacts(description="Needs a pause", definition="rest@1", repeats=ev.Repeats(cooldown_seconds=30)),
+    "poll": inp.ToolFacts(description="May be repeated", definition="poll@1", repeats=ev.Repeats(exact=False)),
 }
 USER = ev.AgentSpec(name="USER", interrupt="always")
 BOT = ev.AgentSpec(name="@agent", model="scripted", tools=tuple(FACTS))
@@ -34,7 +37,7 @@ def call(tool: str, problem: str = "", auto: str = "", **arguments: JsonValue) -
     """A call that a model makes, with what the shell knows of the tool."""
     facts = FACTS.get(tool)
     if facts is not None and auto:
-        facts = inp.ToolFacts(facts.gated, facts.idempotent, facts.description, facts.risk, facts.definition, auto)
+        facts = facts._replace(auto=auto)
     return inp.Proposed(
         tool=tool, arguments=json.dumps(arguments), provider_id="c1", parsed=arguments, digest=digest(arguments),
         problem=problem, facts=facts,

@@ -92,7 +92,7 @@ def test_exactly_as_many_calls_run_as_the_cap_says_however_they_are_spread(width
         completions += 1
         offered = talk.owed(CallModel).offer_tools
         assert offered == (len(talk.of(ev.ToolStarted)) < 10)
-        talk.reply("", *(call("look", q=str(place)) for place in range(width)))
+        talk.reply("", *(call("look", q=f"{completions}.{place}") for place in range(width)))
         talk.run_all()
     assert len(talk.of(ev.ToolStarted)) == 10
     assert set(outcomes(talk)) == {"ok", "limit"}
@@ -115,7 +115,7 @@ def test_a_chain_of_three_tools_ends_with_an_answer() -> None:
 def test_a_cap_of_few_calls_is_kept(cap: int) -> None:
     talk = spoken(limits=ev.Limits(max_tool_calls=cap))
     while talk.state is State.SUCCESS:
-        talk.reply("", call("look", q="x"))
+        talk.reply("", call("look", q=str(len(talk.rows))))
         talk.run_all()
     assert len(talk.of(ev.ToolStarted)) == cap
 

@@ -81,4 +81,6 @@ def test_the_random_walks_come_to_every_row_of_the_table() -> None:
                 seen[before.state, event.kind] += 1
                 before = evolve(before, event)
             session = decision.session
+        if len(seen) == len(NEXT) - 1:
+            break
     assert {(str(state), kind) for state, kind in set(NEXT) - set(seen)} == {("interrupt", "session_started")}

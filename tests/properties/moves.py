@@ -10,7 +10,7 @@ from random import Random
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from turnlog.fsm import Session, pending
+from turnlog.fsm import Session, State, pending
 from turnlog.fsm import events as ev
 from turnlog.fsm import inputs as inp
 from turnlog.fsm.canonical import digest
@@ -55,7 +55,43 @@ def start(seed: int) -> inp.Start:
 def any_input(seed: int, session: Session) -> inp.Input:
     """An input of any kind, with ids and keys that mostly mean something to the session."""
     rng = Random(seed)
+    if _flip(rng, one_in=2):
+        return _fitting(rng, session)(rng, session)
     return rng.choice(_OBSERVED if rng.random() < 0.6 else _COMMANDED)(rng, session)
+
+
+def _fitting(rng: Random, s: Session) -> "Make":
+    """What the session waits for: walks of nothing else but chance hardly get anywhere."""
+    if s.runs and _flip(rng, one_in=6):
+        return _allow_rerun
+    if s.state is State.SUCCESS:
+        if _flip(rng, one_in=6):
+            return _aloud
+        owed = pending(s)[-1]
+        if isinstance(owed, StartTools):
+            return ready
+        if isinstance(owed, RunTool):
+            return _finished
+        if isinstance(owed, CallModel):
+            return _failed if _flip(rng, one_in=8) else _replied
+        return _chosen
+    if s.state is State.AWAITING_APPROVAL:
+        return _decide
+    if s.state is State.ERROR:
+        return lambda _rng, _s: inp.Retry("person:ann")
+    return _answer if s.question is not None else _aloud
+
+
+def _aloud(rng: Random, _: Session) -> inp.Input:
+    return inp.Say(rng.choice(WORDS[3:]), "person:ann")
+
+
+def _failed(rng: Random, s: Session) -> inp.Input:
+    return inp.ModelFailed(_key(rng, s), "server", rng.choice(WORDS))
+
+
+def _chosen(rng: Random, s: Session) -> inp.Input:
+    return inp.SpeakerChosen(_key(rng, s), rng.choice(WORDS), rng.randrange(99))
 
 
 def _flip(rng: Random, *, one_in: int) -> bool:
@@ -79,7 +115,11 @@ def any_result(seed: int, session: Session) -> inp.Input:
 
 
 def _facts(rng: Random) -> inp.ToolFacts:
-    return inp.ToolFacts(_flip(rng, one_in=2), _flip(rng, one_in=2), auto="all" if _flip(rng, one_in=4) else "")
+    repeats = ev.Repeats(exact=_flip(rng, one_in=2), cooldown_seconds=rng.choice([0, 9]), unique=_flip(rng, one_in=2))
+    return inp.ToolFacts(
+        _flip(rng, one_in=2), _flip(rng, one_in=2), auto="all" if _flip(rng, one_in=4) else "",
+        repeats=repeats if _flip(rng, one_in=2) else None,
+    )  # fmt: skip
 
 
 def _proposed(rng: Random) -> inp.Proposed:
@@ -124,6 +164,11 @@ def _decide(rng: Random, s: Session) -> inp.Input:
     return inp.Decide(
         _id(rng, s), _mark(rng, s), outcome, rng.choice(ACTORS), "", edited, "", remember, _flip(rng, one_in=2)
     )
+
+
+def _allow_rerun(rng: Random, s: Session) -> inp.Input:
+    tools = [run.tool for run in s.runs] or ["look"]
+    return inp.AllowRerun(rng.choice(tools), "person:ann" if _flip(rng, one_in=2) else rng.choice(ACTORS))
 
 
 def _answer(rng: Random, s: Session) -> inp.Input:
@@ -178,6 +223,7 @@ _COMMANDED: tuple[Make, ...] = (
     lambda rng, _: inp.Stop(rng.choice(ACTORS), _flip(rng, one_in=6)),
     lambda rng, s: inp.Show(_id(rng, s), _mark(rng, s), "tab", rng.choice(ACTORS)),
     lambda rng, s: inp.Revoke(rng.choice([*(one.grant.grant_id for one in s.grants), "g"]), rng.choice(ACTORS), "ann"),
+    _allow_rerun,
     lambda rng, _: inp.Start(rng.choice(WORDS), (), actor=rng.choice(ACTORS)),
     lambda rng, _: inp.Refuse(ev.InputRefused(code="invalid", input="frame", why="no JSON"), rng.choice(ACTORS)),
 )
@@ -189,8 +235,8 @@ _OBSERVED: tuple[Make, ...] = (
     ready,
     _finished,
     _finished,
-    lambda rng, s: inp.ModelFailed(_key(rng, s), "server", rng.choice(WORDS)),
-    lambda rng, s: inp.SpeakerChosen(_key(rng, s), rng.choice(WORDS), rng.randrange(99)),
+    _failed,
+    _chosen,
     lambda rng, s: inp.TimerFired(_id(rng, s)),
     lambda rng, s: inp.Resume(s.epoch + 1, rng.choice(WORDS)),
 )

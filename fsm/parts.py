@@ -1,0 +1,52 @@
+"""The parts of a session: its open calls, its newest message, the requests that were resolved lately."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pydantic import JsonValue
+
+from .values import Question, Repeats
+
+
+class Call(NamedTuple):
+    """A call of the open round.
+
+    `status`: gated (needs a word), waiting (a request is open), approved, started, unknown (started under an older
+    epoch), closed (will not run; `verdict` says why), question, returned. `source` is the seq of the row that holds
+    the arguments that may run.
+    """
+
+    id: str
+    tool: str
+    arguments: dict[str, JsonValue]
+    digest: str
+    status: str
+    source: int
+    permit: str = ""
+    idempotent: bool = False
+    attempt: int = 0
+    epoch: int = 0
+    verdict: str = ""
+    note: str = ""
+    questions: tuple[Question, ...] = ()
+    edited: bool = False
+    repeats: Repeats | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A request that was resolved."""
+
+    request_id: str
+    outcome: str
+    actor: str
+    at: int
+
+
+class Last(NamedTuple):
+    """The newest message, without its text."""
+
+    sender: str
+    recipient: str
+    by: str
+    control: str

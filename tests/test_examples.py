@@ -1,0 +1,33 @@
+"""Each example in examples/ runs as a newcomer would run it, and prints what it is there to show."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+# What an example must print. `support.py` and `client.py` are run by the tests of the README.
+PRINTS = {
+    "repeats.py": ("duplicate - Not run: open_ticket runs once per session", "I searched once"),
+}
+ELSEWHERE = {"support.py", "client.py"}
+
+
+def test_every_example_is_run() -> None:
+    assert {path.name for path in (ROOT / "examples").glob("*.py")} == set(PRINTS) | ELSEWHERE
+
+
+@pytest.mark.parametrize("name", PRINTS)
+def test_an_example_prints_what_it_shows(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / "examples"
+    shutil.copytree(ROOT / "examples", folder, ignore=shutil.ignore_patterns("__pycache__"))
+    done = subprocess.run(
+        [sys.executable, "-W", "error", name], cwd=folder, check=False, capture_output=True, text=True, timeout=60,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    for text in PRINTS[name]:
+        assert text in done.stdout
