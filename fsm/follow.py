@@ -116,7 +116,7 @@ def _after_message(session: Session) -> ev.Event | None:
         # Among models that talk to each other, a person's message comes as soon as one has finished.
         waiting = said(session.queue[0]) if session.due else None
         limit = group.max_rounds if group else session.limits.max_rounds
-        counter = last.recipient if group else pair(last.sender, last.recipient)
+        counter = pair(last.recipient) if group else pair(last.sender, last.recipient)
         if session.rounds.get(counter, 0) >= limit:
             return waiting or ev.SessionTerminated(reason="max_rounds")
         if last.control == "INTERRUPT":

@@ -179,8 +179,8 @@ def _rounds(s: Session, e: ev.MessageAdded, group: ev.Channel | None) -> dict[st
     if group is None:
         return {mine: 1 if e.by == "person" else s.rounds.get(mine, 0) + 1}
     if e.by == "person":
-        return dict.fromkeys([e.recipient, *(pair(name, e.recipient) for name in group.members)], 0)
-    counters = (e.recipient, mine) if e.sender in group.members else ()
+        return dict.fromkeys([pair(e.recipient), *(pair(name, e.recipient) for name in group.members)], 0)
+    counters = (pair(e.recipient), mine) if e.sender in group.members else ()
     return {counter: s.rounds.get(counter, 0) + 1 for counter in counters}
 
 
@@ -189,9 +189,10 @@ def _completion(s: Session, speaker: str) -> Changes:
     return {"step": s.step + 1, "completions": completions, "attempt": 0}
 
 
-def pair(one: str, other: str) -> str:
-    """The counter of two nodes, the same both ways."""
-    return "|".join(sorted((one, other)))
+def pair(one: str, other: str = "") -> str:
+    """The counter of two nodes, the same both ways; with one name, that of a group. No names share one by accident."""
+    first, second = sorted((one, other))
+    return f"{len(first)}:{first}|{second}"
 
 
 def word_key(s: Session) -> str:

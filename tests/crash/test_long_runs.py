@@ -10,7 +10,7 @@ import pytest
 
 from tests.crash.child import Kill
 from tests.crash.harness import KILLED, Case, Nurseries, of_kind
-from turnlog.fsm.session import replay
+from turnlog.fsm.session import pair, replay
 
 # The full number of the field case takes a minute or two; a run of every day takes fewer.
 KILLS = int(os.environ.get("TURNLOG_CRASH_KILLS", "15"))
@@ -70,7 +70,7 @@ def test_two_agents_that_talk_for_thousands_of_rounds_are_killed_and_keep_count(
         case.killed(Kill("append", chance.randint(500, 1500)))
         rows = case.rows()
         said = len(of_kind(rows, "message_added"))
-        assert replay(rows).rounds == {"left|right": said}
+        assert replay(rows).rounds == {pair("left", "right"): said}
     case.finished()
     case.sound()
     rows = case.rows()
