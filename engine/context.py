@@ -164,4 +164,5 @@ def rebuild(log: EventLog, session: Session, row: Row) -> ModelCall:
 
 def _definition(data: bytes) -> ToolDefinition:
     shown = json.loads(data)
-    return ToolDefinition(shown["name"], shown["description"], shown["parameters"])
+    examples = tuple((question, arguments) for question, arguments in shown.get("examples", ()))
+    return ToolDefinition(shown["name"], shown["description"], shown["parameters"], examples)
