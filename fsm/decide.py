@@ -16,7 +16,7 @@ from .events import Event, InputRefused
 from .follow import follow
 from .people import ON_COMMAND
 from .results import ON_RESULT
-from .session import Session, evolve, word_key
+from .session import Session, evolve, turn_key, word_key
 from .states import State
 
 NewId = Callable[[str], str]
@@ -26,6 +26,7 @@ REACT: dict[type, Callable[[Session, inp.Input, int, NewId], Reaction]] = {**ON_
 MACHINE = "turnlog"  # the actor of events that follow from where the session stands
 
 # Refusals of these are the shell's own echo (a timer that lost, a card drawn too late), not somebody's decision.
+_MOVING = (State.SUCCESS, State.AWAITING_APPROVAL)
 _UNRECORDED = (inp.TimerFired, inp.Show, inp.ToolsReady, inp.Resume)
 
 
@@ -111,6 +112,8 @@ def pending(session: Session) -> tuple[Effect, ...]:
     if session.question is not None and session.question.deadline is not None:
         asked = session.question
         effects.append(WaitUntil(f"wait:{asked.request_id}", asked.request_id, session.question.deadline))
+    if session.deadline is not None and (session.state in _MOVING or session.question is not None):
+        effects.append(WaitUntil(f"wait:{turn_key(session)}", turn_key(session), session.deadline))
     if session.state is State.SUCCESS:
         effects += _calls(session) if session.open_calls else [_next_word(session)]
     return tuple(effects)

@@ -27,27 +27,27 @@ def follow(session: Session, now: int, new_id: Callable[[str], str]) -> ev.Event
         case State.AWAITING_APPROVAL:
             return None if session.requests else ev.ApprovalsSettled()
         case State.INTERRUPT:
-            return _from_queue(session)
+            return _from_queue(session, now)
         case State.ERROR:
             return ev.SessionTerminated(reason="failed") if session.limits.on_error == "terminate" else None
         case State.SUCCESS:
             if session.calls:
                 return _round(session, now, new_id)
-            return _after_message(session)
+            return _after_message(session, now)
     return None
 
 
-def _from_queue(session: Session) -> ev.Event | None:
+def _from_queue(session: Session, now: int) -> ev.Event | None:
     if session.question is not None or not session.queue:
         return None
-    return said(session.queue[0])
+    return said(session.queue[0], session.limits, now)
 
 
-def said(queued: ev.MessageQueued) -> ev.MessageAdded:
+def said(queued: ev.MessageQueued, limits: ev.Limits, now: int) -> ev.MessageAdded:
     """A queued message whose turn has come."""
     return ev.MessageAdded(
         message_id=queued.message_id, sender=queued.sender, recipient=queued.recipient,
-        text=queued.text, by="person", attachments=queued.attachments,
+        text=queued.text, by="person", attachments=queued.attachments, deadline=deadline(limits.turn_seconds, now),
     )  # fmt: skip
 
 
@@ -59,7 +59,7 @@ def _round(session: Session, now: int, new_id: Callable[[str], str]) -> ev.Event
             return ask(session, call, "outcome_unknown", now, new_id)
     waiting = session.open_calls
     if not waiting:
-        return over(session, "limit") if session.over_cap else None
+        return over(session, "limit") if session.over_cap or session.spent else None
     if all(call.status == "question" for call in waiting):
         return ev.QuestionAsked(
             request_id=new_id("q"), call_id=waiting[0].id, questions=waiting[0].questions,
@@ -104,7 +104,7 @@ def over(session: Session, reason: str) -> ev.TurnInterrupted:
     return ev.TurnInterrupted.model_validate({"reason": reason, "node": node, "peer": peer})
 
 
-def _after_message(session: Session) -> ev.Event | None:
+def _after_message(session: Session, now: int) -> ev.Event | None:
     last = session.last
     if last is None or session.synthetic:
         return None
@@ -114,7 +114,7 @@ def _after_message(session: Session) -> ev.Event | None:
         if last.control == "TERMINATE":
             return ev.SessionTerminated(reason="TERMINATE")
         # Among models that talk to each other, a person's message comes as soon as one has finished.
-        waiting = said(session.queue[0]) if session.due else None
+        waiting = said(session.queue[0], session.limits, now) if session.due else None
         limit = group.max_rounds if group else session.limits.max_rounds
         counter = pair(last.recipient) if group else pair(last.sender, last.recipient)
         if session.rounds.get(counter, 0) >= limit:

@@ -7,7 +7,7 @@ from . import events as ev
 from . import inputs as inp
 from .approval import Standing, find_grant, is_person
 from .canonical import digest
-from .follow import over, returned, said
+from .follow import deadline, over, returned, said
 from .session import Session
 from .states import State
 
@@ -67,7 +67,10 @@ def spec_problem(i: inp.Start) -> str:
 def _say(s: Session, i: inp.Say, now: int, new_id: NewId) -> Reaction:
     if refusal := _closed(s, i.actor):
         return refusal
-    if not i.text.strip() and not i.attachments:
+    word = i.text.strip().casefold()
+    if word in s.limits.exit_words or word in s.limits.stop_words:
+        return _stop(s, inp.Stop(i.actor, session=word in s.limits.exit_words), now, new_id)
+    if not word and not i.attachments:
         return inp.Refusal("invalid", "the message is blank: write something, or use continue to let a model speak")
     resting = s.state in (State.INTERRUPT, State.ERROR) and s.question is None
     mine = s.speaker if resting and s.state is State.INTERRUPT else s.seat()
@@ -87,10 +90,10 @@ def _say(s: Session, i: inp.Say, now: int, new_id: NewId) -> Reaction:
     if resting or interrupts:
         added = ev.MessageAdded(
             message_id=message_id, sender=sender, recipient=recipient, text=i.text, by="person",
-            attachments=i.attachments,
+            attachments=i.attachments, deadline=deadline(s.limits.turn_seconds, now),
         )  # fmt: skip
         closing = [] if resting else [*close_round(s, i.actor, now), over(s, "stopped")]
-        return [*closing, *(said(one) for one in s.queue), added]
+        return [*closing, *(said(one, s.limits, now) for one in s.queue), added]
     if s.limits.busy == "refuse":
         return inp.Refusal("busy", "the session is busy: wait for its turn to end, or stop it")
     if len(s.queue) >= s.limits.queue:
@@ -111,7 +114,7 @@ def _closed(s: Session, actor: str) -> inp.Refusal | None:
     return None
 
 
-def _continue(s: Session, i: inp.Continue, _now: int, _new_id: NewId) -> Reaction:
+def _continue(s: Session, i: inp.Continue, now: int, _new_id: NewId) -> Reaction:
     if refusal := _closed(s, i.actor):
         return refusal
     if s.state is not State.INTERRUPT or s.question is not None or s.last is None:
@@ -119,15 +122,15 @@ def _continue(s: Session, i: inp.Continue, _now: int, _new_id: NewId) -> Reactio
     agent = s.agents.get(s.speaker)
     if agent is None or not agent.model:
         return inp.Refusal("invalid", f"{s.speaker!r} has no model that could speak for it: send a message instead")
-    return [ev.TurnContinued()]
+    return [ev.TurnContinued(deadline=deadline(s.limits.turn_seconds, now))]
 
 
-def _retry(s: Session, i: inp.Retry, _now: int, _new_id: NewId) -> Reaction:
+def _retry(s: Session, i: inp.Retry, now: int, _new_id: NewId) -> Reaction:
     if refusal := _closed(s, i.actor):
         return refusal
     if s.state is not State.ERROR:
         return inp.Refusal("conflict", f"nothing failed: the session is in state {s.state}")
-    return [ev.TurnRetried()]
+    return [ev.TurnRetried(deadline=deadline(s.limits.turn_seconds, now))]
 
 
 def _stop(s: Session, i: inp.Stop, now: int, _new_id: NewId) -> Reaction:
@@ -137,16 +140,19 @@ def _stop(s: Session, i: inp.Stop, now: int, _new_id: NewId) -> Reaction:
     if i.session:
         return [*closing, ev.SessionTerminated(reason="stopped")]
     if s.state is State.ERROR or (s.state is State.INTERRUPT and s.question is None):
-        return inp.Refusal("conflict", f"no turn is running: the session is in state {s.state}")
+        end = f"; {s.limits.exit_words[0]!r} ends the session" if s.limits.exit_words else ""
+        return inp.Refusal("conflict", f"no turn is running: the session is in state {s.state}{end}")
     return [*closing, over(s, "stopped")]
 
 
 def close_round(s: Session, actor: str, now: int) -> list[ev.Event]:
     """Resolve what is open and give each call its one result, so that the turn may end here."""
+    via: ev.Via = "person" if is_person(actor) else "timer"
+    by, why = ("by a person", "the turn was stopped") if via == "person" else ("at the time limit", "no time was left")
     events: list[ev.Event] = [
         ev.ApprovalResolved(
-            request_id=one.request_id, call_id=one.call_id, tool=one.tool, outcome="cancelled", via="person",
-            actor=actor, decided_at=now, digest=one.digest, reason="the turn was stopped",
+            request_id=one.request_id, call_id=one.call_id, tool=one.tool, outcome="cancelled", via=via,
+            actor=actor, decided_at=now, digest=one.digest, reason=why,
         )
         for one in s.requests
     ]  # fmt: skip
@@ -164,8 +170,8 @@ def close_round(s: Session, actor: str, now: int) -> list[ev.Event]:
         ran = call.status == "started"
         content = (
             "Cut off by an interruption, then stopped: whether it took effect is not known." if lost
-            else "Stopped by a person while it ran: it may have taken effect in part." if ran
-            else "Stopped by a person before it ran."
+            else f"Stopped {by} while it ran: it may have taken effect in part." if ran
+            else f"Stopped {by} before it ran."
         )  # fmt: skip
         outcome: ev.ToolOutcome = "outcome_unknown" if lost else "cancelled"
         events.append(ev.ToolReturned(call_id=call.id, outcome=outcome, content=content))

@@ -35,13 +35,19 @@ class Limits(Value):
     """Caps of a session.
 
     `max_rounds` counts the messages of a pair since a person last spoke (that message included, preloaded history
-    not); `max_tool_calls` counts the calls of a turn; times are seconds, None never runs out.
+    not); `max_tool_calls` counts the calls of an answer, `max_tokens` the tokens of all its completions; `turn_seconds`
+    runs from a person's message, whoever is waited for. Times are seconds, None never runs out. A message that is
+    nothing but one of `stop_words` ends the open turn, one of `exit_words` the session, in whatever case.
     """
 
     max_rounds: int = 100
     max_tool_calls: int = 10
     approval_seconds: float | None = Field(default=120.0, ge=0, allow_inf_nan=False)
     question_seconds: float | None = Field(default=120.0, ge=0, allow_inf_nan=False)
+    turn_seconds: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    max_tokens: int | None = None
+    stop_words: tuple[str, ...] = ("stop", "/stop", "halt", "/halt")
+    exit_words: tuple[str, ...] = ("exit", "/exit", "/reset")
     queue: int = 100
     busy: Literal["queue", "refuse", "interrupt"] = "queue"
     on_error: Literal["wait", "terminate"] = "wait"

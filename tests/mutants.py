@@ -12,6 +12,7 @@ STOP = "tests/fsm/test_decide_stop.py"
 TURNS = "tests/fsm/test_decide_turns.py"
 GRAPH = "tests/fsm/test_decide_graph.py"
 DEDUPE = "tests/fsm/test_dedupe.py"
+CONTROL = "tests/fsm/test_turn_control.py"
 TOTAL = "tests/fsm/test_decide_total.py"
 HISTORY = "tests/fsm/test_history.py"
 SESSION = "tests/fsm/test_session.py"
@@ -111,10 +112,10 @@ MUTANTS = (
            "(session.state,), evolve(session, event)._replace(queue=()), refusal)", TOTAL, "whatever_comes"),
     Mutant(9, "fsm/session.py", "tuple(one for one in s.queue if one.message_id != e.message_id)", "()",
            PEOPLE, "get_their_turns"),
-    Mutant(9, "fsm/people.py", "    if not i.text.strip() and not i.attachments:\n",
+    Mutant(9, "fsm/people.py", "    if not word and not i.attachments:\n",
            "    if not i.text and not i.attachments:\n",
            PEOPLE, "blank_message"),
-    Mutant(9, "fsm/follow.py", "said(session.queue[0]) if session.due else None", "None",
+    Mutant(9, "fsm/follow.py", "said(session.queue[0], session.limits, now) if session.due else None", "None",
            GRAPH, "when_one_has_finished"),
     # 10: replay
     Mutant(10, "fsm/session.py", "if to is not None and row.seq > to:", "if to is not None and row.seq >= to:",
@@ -132,7 +133,8 @@ MUTANTS = (
            TABLE, "walk_every_row"),
     Mutant("cap", "fsm/results.py", "LIMIT if place >= room else", "LIMIT if place > room else",
            RESULTS, "exactly_as_many"),
-    Mutant("cap", "fsm/follow.py", 'return over(session, "limit") if session.over_cap else None', "return None",
+    Mutant("cap", "fsm/follow.py", 'return over(session, "limit") if session.over_cap or session.spent else None',
+           "return None",
            RESULTS, "no_oftener_than_the_cap"),
     Mutant("rounds", "fsm/follow.py", "        if session.rounds.get(counter, 0) >= limit:\n",
            "        if session.rounds.get(counter, 0) > limit:\n", GRAPH, "upstream_4"),
@@ -146,7 +148,8 @@ MUTANTS = (
            RESULTS, "do_not_fit"),
     Mutant("stale", "fsm/results.py", " and not s.open_calls and key == word_key(s)", " and not s.open_calls",
            TURNS, "before_a_stop"),
-    Mutant("stale", "fsm/session.py", '"step": s.step + 1}  # so', '"step": s.step}  # so', TURNS, "before_a_stop"),
+    Mutant("stale", "fsm/session.py", '"deadline": e.deadline, "step": s.step + 1}', '"deadline": e.deadline}',
+           TURNS, "before_a_stop"),
     Mutant("stale", "fsm/results.py", '    if i.key != f"tool:{call.id}:{call.attempt}":\n', "    if not i.key:\n",
            RESULTS, "lost_process"),
     Mutant("round", "fsm/decide.py", "    if session.state is State.SUCCESS:\n        effects +=",
@@ -160,7 +163,12 @@ MUTANTS = (
            RESULTS, "empty_completion"),
     Mutant("repeats", "fsm/session.py", 'call is None or e.outcome != "ok"', "call is None", DEDUPE, "refused_may_be"),
     Mutant("repeats", "fsm/dedupe.py", "now <= run.at + pause * 1000", "now < run.at + pause * 1000", DEDUPE, "pause"),
-    Mutant("repeats", "fsm/dedupe.py", "runs if run.unique or run.cooldown}", "runs if run.cooldown}", DEDUPE, "uniques_kept"),
+    Mutant("repeats", "fsm/dedupe.py", "runs if run.unique or run.cooldown}", "runs if run.cooldown}",
+           DEDUPE, "uniques_kept"),
     Mutant("repeats", "fsm/dedupe.py", "return known if known and same is arguments else", "return known if known else",
            DEDUPE, "key_order"),
+    Mutant("stop", "fsm/people.py", "word = i.text.strip().casefold()", "word = i.text.strip()", CONTROL, "exit_word"),
+    Mutant("limit", "fsm/decide.py", "    if session.deadline is not None and (", "    if session.deadline and not (",
+           CONTROL, "time_is_over"),
+    Mutant("limit", "fsm/follow.py", "session.over_cap or session.spent", "session.over_cap", CONTROL, "tokens"),
 )  # fmt: skip
