@@ -67,7 +67,7 @@ class Engine:
         auto_approve: tool names or patterns that run unasked; None reads TURNLOG_AUTO_APPROVE.
         clock, new_id, seed: time, ids and random numbers, to be replaced in tests.
         max_live: how many idle sessions stay in memory.
-        idle_seconds: how long an idle session stays there; it comes back whenever somebody wants it.
+        idle_seconds: how long an idle session stays there (None: for ever); it comes back when somebody wants it.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Engine:
         new_id: Callable[[str], str] = fresh_id,
         seed: Callable[[], int] | None = None,
         max_live: int = 1000,
-        idle_seconds: float = 300.0,
+        idle_seconds: float | None = 300.0,
     ) -> None:
         self.log = log if not isinstance(log, str | Path) else SQLiteLog(log)
         seats = [agent for agent in agents if agent.model is None]
@@ -136,7 +136,7 @@ class Engine:
 
     def _suspend_idle(self) -> None:
         """Let sessions leave memory in which nothing has happened for a while, and look again in a while."""
-        if self.closed:
+        if self.closed or self.idle_seconds is None:
             return
         now = self.clock.monotonic()
         for name, hub in list(self._hubs.items()):

@@ -29,6 +29,7 @@ class World:
     def engine(self, *agents: Agent, **more: Any) -> Engine:
         """An engine on the file, to be used as an async context manager."""
         more.setdefault("auto_approve", ())
+        more.setdefault("idle_seconds", None)  # no timer that a test has not asked for
         return Engine(self.path, agents, clock=self.clock, new_id=self.ids, seed=lambda: 7, **more)
 
     def agent(self, *script: Step, tools: Sequence[Tool] | None = None, **more: Any) -> Agent:
