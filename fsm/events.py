@@ -204,6 +204,8 @@ class QuestionAnswered(EventBase):
     request_id: str
     outcome: Literal["answered", "skipped", "expired", "cancelled"]
     answers: tuple[str, ...] = ()
+    actor: str = ""
+    answered_at: int = 0
 
 
 class ToolStarted(EventBase):

@@ -14,10 +14,15 @@ TOLD = {
     "denied": "A person refused this call. It did not run.",
     "expired": "Nobody answered in time, so this call was not allowed. It did not run.",
     "cancelled": "This call was stopped before it ended. It may not have taken effect.",
-    "skipped": "The person skipped the question. Use your own judgement.",
     "outcome_unknown": "This call was cut off while it ran. Whether it took effect is not known; it was not run again.",
     "limit": "Not run: the limit of tool calls for this answer is reached. Answer with what you know.",
     "unknown_tool": "There is no such tool.",
+}
+# The same of a call that only asks a person something.
+UNANSWERED = {
+    "skipped": "The person skipped the question. Use your own judgement.",
+    "expired": "Nobody answered the question in time. Use your own judgement, or ask again.",
+    "cancelled": "The turn was stopped before anybody answered the question.",
 }
 
 
@@ -71,7 +76,7 @@ def _round(session: Session, now: int, new_id: Callable[[str], str]) -> ev.Event
 def returned(call: Call) -> ev.ToolReturned:
     """The result of a call that does not run (any more)."""
     outcome = "cancelled" if call.verdict == "skipped" else call.verdict
-    told = TOLD[call.verdict]
+    told = UNANSWERED[call.verdict] if call.questions and call.verdict in UNANSWERED else TOLD[call.verdict]
     if call.verdict == "ok":
         told = call.note or told
     elif call.note:

@@ -6,8 +6,9 @@ from typing import Any
 from . import events as ev
 from . import inputs as inp
 from .approval import Standing, find_grant, is_person
-from .canonical import digest
-from .follow import deadline, over, returned, said
+from .canonical import digest, utc
+from .follow import UNANSWERED, deadline, over, returned, said
+from .parts import Settled
 from .session import Session
 from .states import State
 
@@ -19,6 +20,8 @@ PAST = {
     "expired": "expired",
     "cancelled": "cancelled",
     "committed": "settled as done",
+    "answered": "answered",
+    "skipped": "skipped",
 }
 
 
@@ -159,7 +162,8 @@ def close_round(s: Session, actor: str, now: int) -> list[ev.Event]:
     if s.state is State.AWAITING_APPROVAL:
         events.append(ev.ApprovalsSettled())
     if s.question is not None:
-        events.append(ev.QuestionAnswered(request_id=s.question.request_id, outcome="cancelled"))
+        asked = s.question.request_id
+        events.append(ev.QuestionAnswered(request_id=asked, outcome="cancelled", actor=actor, answered_at=now))
     unknown = {one.call_id for one in s.requests if one.why == "outcome_unknown"}
     for call in s.open_calls:
         if call.status == "closed":
@@ -171,6 +175,7 @@ def close_round(s: Session, actor: str, now: int) -> list[ev.Event]:
         content = (
             "Cut off by an interruption, then stopped: whether it took effect is not known." if lost
             else f"Stopped {by} while it ran: it may have taken effect in part." if ran
+            else UNANSWERED["cancelled"] if call.questions
             else f"Stopped {by} before it ran."
         )  # fmt: skip
         outcome: ev.ToolOutcome = "outcome_unknown" if lost else "cancelled"
@@ -201,15 +206,24 @@ def _decide(s: Session, i: inp.Decide, now: int, new_id: NewId) -> Reaction:
 
 
 def _no_request(s: Session, i: inp.Decide) -> inp.Refusal:
-    past = next((one for one in s.settled if one.request_id == i.request_id), None)
+    past = _past(s, i.request_id)
     if past is not None:
-        code: ev.Code = "expired" if past.outcome == "expired" else "conflict"
-        return inp.Refusal(code, f"already {PAST[past.outcome]} by {past.actor} at {past.at}: nothing was changed")
+        return inp.Refusal("expired" if past.outcome == "expired" else "conflict", _too_late(past))
     if s.state is State.TERMINATED:
         return inp.Refusal("terminated", f"session {s.id} has ended: create a new one")
     return inp.Refusal(
         "invalid", f"no request {i.request_id!r} is open in session {s.id}: open the session to see which"
     )
+
+
+def _past(s: Session, request_id: str) -> Settled | None:
+    return next((one for one in s.settled if one.request_id == request_id), None)
+
+
+def _too_late(past: Settled) -> str:
+    by = f" by {past.actor}" if past.actor else ""
+    at = f" at {utc(past.at)}" if past.at else ""
+    return f"already {PAST[past.outcome]}{by}{at}: nothing was changed"
 
 
 def _wrong(request: ev.ApprovalRequested, i: inp.Decide) -> inp.Refusal | None:
@@ -249,16 +263,23 @@ def _covered(
     ]  # fmt: skip
 
 
-def _answer(s: Session, i: inp.Answer, _now: int, _new_id: NewId) -> Reaction:
+def _answer(s: Session, i: inp.Answer, now: int, _new_id: NewId) -> Reaction:
     if refusal := _closed(s, i.actor):
         return refusal
     if s.question is None or s.question.request_id != i.request_id:
-        return inp.Refusal("stale", f"question {i.request_id!r} is not open: it was answered, or it is no question")
+        past = _past(s, i.request_id)
+        if past is not None:
+            return inp.Refusal("expired" if past.outcome == "expired" else "stale", _too_late(past))
+        return inp.Refusal("stale", f"no question {i.request_id!r} is open in session {s.id}: open the session to see")
     if i.answers is None:
-        return [ev.QuestionAnswered(request_id=i.request_id, outcome="skipped")]
+        return [ev.QuestionAnswered(request_id=i.request_id, outcome="skipped", actor=i.actor, answered_at=now)]
     if len(i.answers) != len(s.question.questions):
         return inp.Refusal("invalid", f"{len(s.question.questions)} answers are needed, {len(i.answers)} came")
-    return [ev.QuestionAnswered(request_id=i.request_id, outcome="answered", answers=i.answers)]
+    return [
+        ev.QuestionAnswered(
+            request_id=i.request_id, outcome="answered", answers=i.answers, actor=i.actor, answered_at=now
+        )
+    ]  # fmt: skip
 
 
 def _show(s: Session, i: inp.Show, _now: int, _new_id: NewId) -> Reaction:

@@ -216,7 +216,7 @@ def _timer_fired(s: Session, i: inp.TimerFired, now: int, _new_id: NewId) -> Rea
     if i.request_id == turn_key(s) and s.deadline is not None and moving:
         return [*close_round(s, i.actor, now), over(s, "time")]
     if s.question is not None and s.question.request_id == i.request_id:
-        return [ev.QuestionAnswered(request_id=i.request_id, outcome="expired")]
+        return [ev.QuestionAnswered(request_id=i.request_id, outcome="expired", actor="timer", answered_at=now)]
     return inp.Refusal("stale", f"{i.request_id} was settled before its deadline")
 
 

@@ -270,9 +270,13 @@ def _approval_resolved(s: Session, e: ev.ApprovalResolved) -> Changes:
     return {
         "calls": calls,
         "requests": tuple(one for one in s.requests if one.request_id != e.request_id),
-        "settled": (*s.settled, Settled(e.request_id, e.outcome, e.actor, e.decided_at))[-SETTLED_KEPT:],
+        "settled": _settled(s, e.request_id, e.outcome, e.actor, e.decided_at),
         "grants": use(s.grants, e.rule) if e.via == "grant" else s.grants,
     }
+
+
+def _settled(s: Session, request_id: str, outcome: str, actor: str, at: int) -> tuple[Settled, ...]:
+    return (*s.settled, Settled(request_id, outcome, actor, at))[-SETTLED_KEPT:]
 
 
 def _question_asked(_: Session, e: ev.QuestionAsked) -> Changes:
@@ -288,7 +292,7 @@ def _question_answered(s: Session, e: ev.QuestionAnswered) -> Changes:
         calls = _with(s, s.question.call_id, status="closed", verdict="ok", note=note)
     else:
         calls = _with(s, s.question.call_id, status="closed", verdict=e.outcome)
-    return {"question": None, "calls": calls}
+    return {"question": None, "calls": calls, "settled": _settled(s, e.request_id, e.outcome, e.actor, e.answered_at)}
 
 
 def _tool_started(s: Session, e: ev.ToolStarted) -> Changes:
