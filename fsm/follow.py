@@ -8,6 +8,7 @@ from .inputs import ToolFacts
 from .parts import Call
 from .session import Session, pair
 from .states import State
+from .values import LONGEST
 
 TOLD = {
     "ok": "A person reports that this call took effect before the interruption.",
@@ -97,8 +98,8 @@ def ask(
 
 
 def deadline(seconds: float | None, now: int) -> int | None:
-    """When something that waits `seconds` from `now` runs out."""
-    return None if seconds is None else now + round(seconds * 1000)
+    """When something that waits `seconds` from `now` runs out; older logs may hold limits without bounds."""
+    return None if seconds is None else now + round(min(seconds, LONGEST) * 1000)
 
 
 def over(session: Session, reason: str) -> ev.TurnInterrupted:
