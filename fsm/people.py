@@ -40,10 +40,15 @@ def _start(s: Session, i: inp.Start, _now: int, new_id: NewId) -> Reaction:
     )
     events: list[ev.Event] = [begun, *old]
     if i.history:
-        seat = next((agent.name for agent in i.agents if not agent.model), i.agents[0].name)
-        entry = i.entry or next((agent.name for agent in i.agents if agent.name != seat), seat)
+        seat, entry = _ends(i)
         events.append(ev.TurnInterrupted(reason="preloaded", node=seat, peer=entry))
     return events
+
+
+def _ends(i: inp.Start) -> tuple[str, str]:
+    """The seat that a person speaks from, and the node that their first message goes to ("" there is no other)."""
+    seat = next((agent.name for agent in i.agents if not agent.model), i.agents[0].name)
+    return seat, i.entry or next((agent.name for agent in i.agents if agent.name != seat), "")
 
 
 def spec_problem(i: inp.Start) -> str:
@@ -64,6 +69,12 @@ def spec_problem(i: inp.Start) -> str:
         return f"channel {empty[0]!r} has no members: give it some"
     if any(not old.text.strip() for old in i.history):
         return "a preloaded message is blank: leave it out"
+    seat, entry = _ends(i)
+    others = next((channel.members for channel in i.channels if channel.name == entry), (entry,))
+    if not entry:
+        return f"{seat!r} is alone: add a seat for a person (an agent without a model) or another agent"
+    if set(others) == {seat}:
+        return f"{entry!r} leads back to {seat!r}, the seat that a person speaks from: choose another entry"
     return ""
 
 
