@@ -105,7 +105,8 @@ MUTANTS = (
            ORDER, "each_loser_is_a_row"),
     Mutant(8, "fsm/decide.py", "    if isinstance(given, _UNRECORDED) or not session.started:\n",
            '    if refusal.code != "invalid" or not session.started:\n', SIMULATION, "TestSimulation"),
-    Mutant(8, "fsm/people.py", "    if past is not None:\n", "    if past is not None and not past.actor:\n",
+    Mutant(8, "fsm/people.py", '    if past is not None:\n        return inp.Refusal("expired" if',
+           '    if past is not None and not past.actor:\n        return inp.Refusal("expired" if',
            APPROVAL, "who_was_first"),
     # 9: a refusal changes nothing, nothing is lost
     Mutant(9, "fsm/decide.py", "(session.state,), evolve(session, event), refusal)",

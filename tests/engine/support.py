@@ -160,3 +160,18 @@ def event_of(row: Row) -> Event:
 def request(c: Conversation, place: int = 0) -> ApprovalRequested:
     """An open request."""
     return c.session.requests[place]
+
+
+def hold_commits(engine: Any) -> tuple[asyncio.Event, Callable[[], None]]:
+    """Stop the log's writer before its next commit: the event says that it stands there, the call lets it go on."""
+    loop, there, go = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+    writer = engine.log._writer
+    commit = writer._commit
+
+    def held(batch: Any, **how: Any) -> Any:
+        loop.call_soon_threadsafe(there.set)
+        assert go.wait(30)
+        return commit(batch, **how)
+
+    writer._commit, writer._quick_seconds = held, 0
+    return there, go.set
