@@ -318,6 +318,13 @@ def _grant(s: Session, i: inp.Grant, now: int, new_id: NewId) -> Reaction:
 def _revoke(s: Session, i: inp.Revoke, _now: int, _new_id: NewId) -> Reaction:
     if refusal := _closed(s, i.actor):
         return refusal
+    if i.subject != s.owner:
+        return inp.Refusal("unauthorised", f"only grants for {s.owner!r}, the owner of the session, are revoked here")
+    known = {one.grant.grant_id for one in (*s.grants, *(i.grants or ())) if one.grant.subject == s.owner}
+    if i.grants is not None and i.grant_id not in known:
+        return inp.Refusal(
+            "invalid", f"no grant {i.grant_id!r} holds for {s.owner!r}: it is another's, was revoked, or never was"
+        )
     return [ev.GrantRevoked(grant_id=i.grant_id, subject=i.subject, reason=i.reason)]
 
 
