@@ -12,6 +12,7 @@ STOP = "tests/fsm/test_decide_stop.py"
 TURNS = "tests/fsm/test_decide_turns.py"
 GRAPH = "tests/fsm/test_decide_graph.py"
 DEDUPE = "tests/fsm/test_dedupe.py"
+DEADLINES = "tests/fsm/test_deadlines.py"
 TOTAL = "tests/fsm/test_decide_total.py"
 HISTORY = "tests/fsm/test_history.py"
 SESSION = "tests/fsm/test_session.py"
@@ -98,14 +99,24 @@ MUTANTS = (
            APPROVAL, "holds_for_later_calls"),
     Mutant(7, "fsm/people.py", "    if i.remember and (unknown or", "    if i.remember and False and (unknown or",
            APPROVAL, "only_an_approval_can_be"),
+    Mutant(7, "fsm/decide.py", "isinstance(given, _WORDS) else []", "isinstance(given, inp.Answer) else []",
+           DEADLINES, "no_timer_has_fired"),
+    Mutant(7, "fsm/decide.py", "(*late, given)", "(*late[:1], given)", DEADLINES, "never_covers"),
+    Mutant(7, "fsm/people.py", "    if i.grants is not None and i.grant_id not in known:\n",
+           "    if i.grants is not None and not known:\n", "tests/fsm/test_revoke.py", "does_not_hold"),
+    Mutant(7, "engine/grants.py", "self._revoked.add((event.grant_id, event.subject))",
+           "self._revoked |= {(event.grant_id, one.subject) for one in self._grants.values()}",
+           "tests/engine/test_grant_book.py", "another_person"),
+    Mutant(7, "server/commands.py", '(frame.type, "grant") if', "(frame.type,) if",
+           "tests/server/test_roles.py", "grant_of_a_decision"),
     # 8: losing words are rows
     Mutant(8, "fsm/decide.py", "    if isinstance(given, _UNRECORDED) or not session.started:\n",
            "    if isinstance(given, (*_UNRECORDED, inp.Decide)) or not session.started:\n",
            ORDER, "each_loser_is_a_row"),
     Mutant(8, "fsm/decide.py", "    if isinstance(given, _UNRECORDED) or not session.started:\n",
            '    if refusal.code != "invalid" or not session.started:\n', SIMULATION, "TestSimulation"),
-    Mutant(8, "fsm/people.py", "    if past is not None:\n", "    if past is not None and not past.actor:\n",
-           APPROVAL, "who_was_first"),
+    Mutant(8, "fsm/people.py", "    past = _past(s, i.request_id)\n    if past is not None:\n",
+           "    past = _past(s, i.request_id)\n    if past is not None and not past.actor:\n", APPROVAL, "who_was_first"),
     # 9: a refusal changes nothing, nothing is lost
     Mutant(9, "fsm/decide.py", "(session.state,), evolve(session, event), refusal)",
            "(session.state,), evolve(session, event)._replace(queue=()), refusal)", TOTAL, "whatever_comes"),
@@ -116,6 +127,8 @@ MUTANTS = (
            PEOPLE, "blank_message"),
     Mutant(9, "fsm/follow.py", "said(session.queue[0]) if session.due else None", "None",
            GRAPH, "when_one_has_finished"),
+    Mutant(9, "fsm/follow.py", "for queued in session.queue]", "for queued in session.queue[1:]]",
+           "tests/fsm/test_dropped.py", "names_the_messages"),
     # 10: replay
     Mutant(10, "fsm/session.py", "if to is not None and row.seq > to:", "if to is not None and row.seq >= to:",
            SESSION, "to_any_seq"),
@@ -136,6 +149,8 @@ MUTANTS = (
            RESULTS, "no_oftener_than_the_cap"),
     Mutant("rounds", "fsm/follow.py", "        if session.rounds.get(counter, 0) >= limit:\n",
            "        if session.rounds.get(counter, 0) > limit:\n", GRAPH, "upstream_4"),
+    Mutant("rounds", "fsm/session.py", 'f"{len(first)}:{first}|{second}"', 'f"{first}|{second}"',
+           "tests/fsm/test_counters.py", "bar_in_its_names"),
     Mutant("control", "fsm/results.py", r'r"\s*(TERMINATE|INTERRUPT)\s*"', r'r"(TERMINATE|INTERRUPT)"',
            GRAPH, "trimmed"),
     Mutant("speaker", "fsm/director.py", " and name != last", "", GRAPH, "never_the_last_one"),
@@ -160,7 +175,8 @@ MUTANTS = (
            RESULTS, "empty_completion"),
     Mutant("repeats", "fsm/session.py", 'call is None or e.outcome != "ok"', "call is None", DEDUPE, "refused_may_be"),
     Mutant("repeats", "fsm/dedupe.py", "now <= run.at + pause * 1000", "now < run.at + pause * 1000", DEDUPE, "pause"),
-    Mutant("repeats", "fsm/dedupe.py", "runs if run.unique or run.cooldown}", "runs if run.cooldown}", DEDUPE, "uniques_kept"),
+    Mutant("repeats", "fsm/dedupe.py", "runs if run.unique or run.cooldown}", "runs if run.cooldown}",
+           DEDUPE, "uniques_kept"),
     Mutant("repeats", "fsm/dedupe.py", "return known if known and same is arguments else", "return known if known else",
            DEDUPE, "key_order"),
 )  # fmt: skip
