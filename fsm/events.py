@@ -82,7 +82,10 @@ class MessageAdded(EventBase):
 
 
 class MessageQueued(EventBase):
-    """A person spoke while the machine was busy; becomes a message_added when their turn comes."""
+    """A person spoke while the machine was busy; becomes a message_added when their turn comes.
+
+    If the session ends before that, session_terminated names it as dropped.
+    """
 
     kind: Literal["message_queued"] = "message_queued"
     message_id: str
@@ -334,10 +337,11 @@ class InputRefused(EventBase):
 
 
 class SessionTerminated(EventBase):
-    """The end."""
+    """The end. `dropped` are the ids of messages that still waited: nobody will answer them."""
 
     kind: Literal["session_terminated"] = "session_terminated"
     reason: Literal["TERMINATE", "max_rounds", "stopped", "no_speaker", "failed"]
+    dropped: tuple[str, ...] = ()
 
 
 Event = (

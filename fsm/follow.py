@@ -35,7 +35,7 @@ def follow(session: Session, now: int, new_id: Callable[[str], str]) -> ev.Event
         case State.INTERRUPT:
             return _from_queue(session, now)
         case State.ERROR:
-            return ev.SessionTerminated(reason="failed") if session.limits.on_error == "terminate" else None
+            return ended(session, "failed") if session.limits.on_error == "terminate" else None
         case State.SUCCESS:
             if session.calls:
                 return _round(session, now, new_id)
@@ -47,6 +47,12 @@ def _from_queue(session: Session, now: int) -> ev.Event | None:
     if session.question is not None or not session.queue:
         return None
     return said(session.queue[0], session.limits, now)
+
+
+def ended(session: Session, reason: str) -> ev.SessionTerminated:
+    """The end of the session. Whoever's message still waits can read here that it comes to nobody."""
+    dropped = [queued.message_id for queued in session.queue]
+    return ev.SessionTerminated.model_validate({"reason": reason, "dropped": dropped})
 
 
 def said(queued: ev.MessageQueued, limits: ev.Limits, now: int) -> ev.MessageAdded:
@@ -118,17 +124,17 @@ def _after_message(session: Session, now: int) -> ev.Event | None:
     waiting: ev.Event | None = None
     if last.by == "model" and session.listener != last.recipient:
         if last.control == "TERMINATE":
-            return ev.SessionTerminated(reason="TERMINATE")
+            return ended(session, "TERMINATE")
         # Among models that talk to each other, a person's message comes as soon as one has finished.
         waiting = said(session.queue[0], session.limits, now) if session.due else None
         limit = group.max_rounds if group else session.limits.max_rounds
         counter = pair(last.recipient) if group else pair(last.sender, last.recipient)
         if session.rounds.get(counter, 0) >= limit:
-            return waiting or ev.SessionTerminated(reason="max_rounds")
+            return waiting or ended(session, "max_rounds")
         if last.control == "INTERRUPT":
             return over_by(session, "requested")
     if session.speaker in session.channels:
-        return waiting or (None if candidates(session, session.speaker) else ev.SessionTerminated(reason="no_speaker"))
+        return waiting or (None if candidates(session, session.speaker) else ended(session, "no_speaker"))
     return _person_next(session, last.by) or waiting
 
 

@@ -7,7 +7,7 @@ from . import events as ev
 from . import inputs as inp
 from .approval import Standing, find_grant, is_person
 from .canonical import digest, utc
-from .follow import UNANSWERED, deadline, over, returned, said
+from .follow import UNANSWERED, deadline, ended, over, returned, said
 from .parts import Settled
 from .session import Session
 from .states import State
@@ -152,7 +152,7 @@ def _stop(s: Session, i: inp.Stop, now: int, _new_id: NewId) -> Reaction:
         return refusal
     closing = close_round(s, i.actor, now)
     if i.session:
-        return [*closing, ev.SessionTerminated(reason="stopped")]
+        return [*closing, ended(s, "stopped")]
     if s.state is State.ERROR or (s.state is State.INTERRUPT and s.question is None):
         end = f"; {s.limits.exit_words[0]!r} ends the session" if s.limits.exit_words else ""
         return inp.Refusal("conflict", f"no turn is running: the session is in state {s.state}{end}")

@@ -13,6 +13,7 @@ TURNS = "tests/fsm/test_decide_turns.py"
 GRAPH = "tests/fsm/test_decide_graph.py"
 DEDUPE = "tests/fsm/test_dedupe.py"
 CONTROL = "tests/fsm/test_turn_control.py"
+DEADLINES = "tests/fsm/test_deadlines.py"
 TOTAL = "tests/fsm/test_decide_total.py"
 HISTORY = "tests/fsm/test_history.py"
 SESSION = "tests/fsm/test_session.py"
@@ -99,6 +100,16 @@ MUTANTS = (
            APPROVAL, "holds_for_later_calls"),
     Mutant(7, "fsm/people.py", "    if i.remember and (unknown or", "    if i.remember and False and (unknown or",
            APPROVAL, "only_an_approval_can_be"),
+    Mutant(7, "fsm/decide.py", "isinstance(given, _WORDS) else []", "isinstance(given, inp.Answer) else []",
+           DEADLINES, "no_timer_has_fired"),
+    Mutant(7, "fsm/decide.py", "(*late, given)", "(*late[:1], given)", DEADLINES, "never_covers"),
+    Mutant(7, "fsm/people.py", "    if i.grants is not None and i.grant_id not in known:\n",
+           "    if i.grants is not None and not known:\n", "tests/fsm/test_revoke.py", "does_not_hold"),
+    Mutant(7, "engine/grants.py", "self._revoked.add((event.grant_id, event.subject))",
+           "self._revoked |= {(event.grant_id, one.subject) for one in self._grants.values()}",
+           "tests/engine/test_grant_book.py", "another_person"),
+    Mutant(7, "server/commands.py", '(frame.type, "grant") if', "(frame.type,) if",
+           "tests/server/test_roles.py", "grant_of_a_decision"),
     # 8: losing words are rows
     Mutant(8, "fsm/decide.py", "    if isinstance(given, _UNRECORDED) or not session.started:\n",
            "    if isinstance(given, (*_UNRECORDED, inp.Decide)) or not session.started:\n",
@@ -108,6 +119,8 @@ MUTANTS = (
     Mutant(8, "fsm/people.py", '    if past is not None:\n        return inp.Refusal("expired" if',
            '    if past is not None and not past.actor:\n        return inp.Refusal("expired" if',
            APPROVAL, "who_was_first"),
+    Mutant(8, "fsm/people.py", "    past = _past(s, i.request_id)\n    if past is not None:\n",
+           "    past = _past(s, i.request_id)\n    if past is not None and not past.actor:\n", APPROVAL, "who_was_first"),
     # 9: a refusal changes nothing, nothing is lost
     Mutant(9, "fsm/decide.py", "(session.state,), evolve(session, event), refusal)",
            "(session.state,), evolve(session, event)._replace(queue=()), refusal)", TOTAL, "whatever_comes"),
@@ -118,6 +131,8 @@ MUTANTS = (
            PEOPLE, "blank_message"),
     Mutant(9, "fsm/follow.py", "said(session.queue[0], session.limits, now) if session.due else None", "None",
            GRAPH, "when_one_has_finished"),
+    Mutant(9, "fsm/follow.py", "for queued in session.queue]", "for queued in session.queue[1:]]",
+           "tests/fsm/test_dropped.py", "names_the_messages"),
     # 10: replay
     Mutant(10, "fsm/session.py", "if to is not None and row.seq > to:", "if to is not None and row.seq >= to:",
            SESSION, "to_any_seq"),
@@ -139,6 +154,8 @@ MUTANTS = (
            RESULTS, "no_oftener_than_the_cap"),
     Mutant("rounds", "fsm/follow.py", "        if session.rounds.get(counter, 0) >= limit:\n",
            "        if session.rounds.get(counter, 0) > limit:\n", GRAPH, "upstream_4"),
+    Mutant("rounds", "fsm/session.py", 'f"{len(first)}:{first}|{second}"', 'f"{first}|{second}"',
+           "tests/fsm/test_counters.py", "bar_in_its_names"),
     Mutant("control", "fsm/results.py", r'r"\s*(TERMINATE|INTERRUPT)\s*"', r'r"(TERMINATE|INTERRUPT)"',
            GRAPH, "trimmed"),
     Mutant("speaker", "fsm/director.py", " and name != last", "", GRAPH, "never_the_last_one"),
