@@ -120,7 +120,8 @@ MUTANTS = (
            '    if past is not None and not past.actor:\n        return inp.Refusal("expired" if',
            APPROVAL, "who_was_first"),
     Mutant(8, "fsm/people.py", "    past = _past(s, i.request_id)\n    if past is not None:\n",
-           "    past = _past(s, i.request_id)\n    if past is not None and not past.actor:\n", APPROVAL, "who_was_first"),
+           "    past = _past(s, i.request_id)\n    if past is not None and not past.actor:\n",
+           APPROVAL, "who_was_first"),
     # 9: a refusal changes nothing, nothing is lost
     Mutant(9, "fsm/decide.py", "(session.state,), evolve(session, event), refusal)",
            "(session.state,), evolve(session, event)._replace(queue=()), refusal)", TOTAL, "whatever_comes"),
