@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -295,6 +296,8 @@ class Hub:
         if isinstance(given, inp.ModelReplied) and given.calls:
             # Only now: a grant may have been taken back, or used up by another session, since the model was asked.
             given = given._replace(grants=self.engine.grants.of(self.session.owner))
+        elif isinstance(given, inp.Revoke):
+            given = replace(given, grants=self.engine.grants.of(self.session.owner))
         self._add(batch, given)
         batch.effects = pending(batch.session)
         if not isinstance(given, _ALONE) and (ready := self._ready(batch.effects)) is not None:
