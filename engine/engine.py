@@ -67,6 +67,7 @@ class Engine:
         auto_approve: tool names or patterns that run unasked; None reads TURNLOG_AUTO_APPROVE.
         clock, new_id, seed: time, ids and random numbers, to be replaced in tests.
         max_live: how many idle sessions stay in memory.
+        idle_seconds: how long an idle session stays there (None: for ever); it comes back when somebody wants it.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class Engine:
         new_id: Callable[[str], str] = fresh_id,
         seed: Callable[[], int] | None = None,
         max_live: int = 1000,
+        idle_seconds: float | None = 300.0,
     ) -> None:
         self.log = log if not isinstance(log, str | Path) else SQLiteLog(log)
         seats = [agent for agent in agents if agent.model is None]
@@ -96,6 +98,7 @@ class Engine:
         self.new_id = new_id
         self.seed = seed or (lambda: random.getrandbits(32))
         self.max_live = max_live
+        self.idle_seconds = idle_seconds
         self.code_version = code_version()
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix="turnlog-tool")
@@ -129,6 +132,18 @@ class Engine:
             # Together, so that their leases and first rows share commits.
             await asyncio.gather(*(self._go_on(info.id) for info in page if self._in_flight(info)))
         await self._keep_definitions()
+        self._suspend_idle()
+
+    def _suspend_idle(self) -> None:
+        """Let sessions leave memory in which nothing has happened for a while, and look again in a while."""
+        if self.closed or self.idle_seconds is None:
+            return
+        now = self.clock.monotonic()
+        for name, hub in list(self._hubs.items()):
+            if hub.idle and now - hub.touched >= self.idle_seconds:
+                del self._hubs[name]
+                self._spawn(hub.close())
+        self.clock.call_at(now + self.idle_seconds / 2, self._suspend_idle)
 
     def _in_flight(self, info: SessionInfo) -> bool:
         return info.state in MOVING or (info.state == State.INTERRUPT and self._asks(info))

@@ -16,7 +16,7 @@ class GrantBook:
     def __init__(self, rows: Iterable[Row] = ()) -> None:
         self._grants: dict[str, GrantRecorded] = {}
         self._used: dict[str, int] = {}
-        self._revoked: set[str] = set()
+        self._revoked: set[tuple[str, str]] = set()  # grant and subject: nobody revokes what is another's
         self._held: Counter[str] = Counter()
         self.observe(rows)
 
@@ -30,7 +30,7 @@ class GrantBook:
                 if event.scope == "user":
                     self._grants[event.grant_id] = event
             elif isinstance(event, GrantRevoked):
-                self._revoked.add(event.grant_id)
+                self._revoked.add((event.grant_id, event.subject))
             elif isinstance(event, ApprovalResolved) and event.via == "grant":
                 self._used[event.rule] = self._used.get(event.rule, 0) + 1
 
@@ -47,7 +47,7 @@ class GrantBook:
         return tuple(
             Standing(grant, self._used.get(grant.grant_id, 0) + self._held[grant.grant_id])
             for grant in self._grants.values()
-            if grant.subject == subject and grant.grant_id not in self._revoked
+            if grant.subject == subject and (grant.grant_id, subject) not in self._revoked
         )
 
 

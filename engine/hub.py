@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -59,6 +60,7 @@ class Hub:
         self._listeners: list[Listener] = []
         self._waiting: list[tuple[Callable[[Session], bool], asyncio.Future[Session]]] = []
         self._snapshot_at = 0
+        self.touched = 0.0  # monotonic, when the last row became durable
 
     # Life -----------------------------------------------------------------------------------------
 
@@ -66,7 +68,7 @@ class Hub:
         """Take the lease, fold the log and go on with whatever is in flight."""
         log, name = self.engine.log, self.session.id
         self.epoch = await asyncio.wrap_future(log.lease(name, self.engine.owner))
-        self.session = self._load()
+        self.session, self.touched = self._load(), self.engine.clock.monotonic()
         if not self.session.started:
             self._busy = False
             return
@@ -294,6 +296,8 @@ class Hub:
         if isinstance(given, inp.ModelReplied) and given.calls:
             # Only now: a grant may have been taken back, or used up by another session, since the model was asked.
             given = given._replace(grants=self.engine.grants.of(self.session.owner))
+        elif isinstance(given, inp.Revoke):
+            given = replace(given, grants=self.engine.grants.of(self.session.owner))
         self._add(batch, given)
         batch.effects = pending(batch.session)
         if not isinstance(given, _ALONE) and (ready := self._ready(batch.effects)) is not None:
@@ -320,7 +324,7 @@ class Hub:
         return None
 
     def _durable(self, session: Session, rows: tuple[Row, ...]) -> None:
-        self.session = session
+        self.session, self.touched = session, self.engine.clock.monotonic()
         if self._history is not None:
             self._history.add(rows)
         self.engine.observe(self, rows)

@@ -43,6 +43,22 @@ def clean(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
+def utc(ms: int) -> str:
+    """A time in milliseconds since 1970 UTC as people read it, to the second: `2030-01-01 00:00:00 UTC`.
+
+    Reckoned here, since a module that knows the calendar also knows what time it is. Takes any integer.
+    """
+    days, second = divmod(ms // 1000, 86_400)
+    # Years that begin in March have the leap day at their end; 400 of them are 146097 days.
+    era, day = divmod(days + 719_468, 146_097)
+    year = (day - day // 1460 + day // 36_524 - day // 146_096) // 365
+    day -= 365 * year + year // 4 - year // 100
+    month = (5 * day + 2) // 153
+    day -= (153 * month + 2) // 5
+    year, month = era * 400 + year + month // 10, (month + 2) % 12 + 1
+    return f"{year:04}-{month:02}-{day + 1:02} {second // 3600:02}:{second // 60 % 60:02}:{second % 60:02} UTC"
+
+
 DEEPEST = 64  # levels of lists and objects; readers of JSON differ in how many they bear, all bear these
 
 

@@ -16,7 +16,7 @@ from .events import Event, InputRefused
 from .follow import follow
 from .people import ON_COMMAND
 from .results import ON_RESULT
-from .session import Session, evolve, word_key
+from .session import Session, evolve, turn_key, word_key
 from .states import State
 
 NewId = Callable[[str], str]
@@ -26,13 +26,15 @@ REACT: dict[type, Callable[[Session, inp.Input, int, NewId], Reaction]] = {**ON_
 MACHINE = "turnlog"  # the actor of events that follow from where the session stands
 
 # Refusals of these are the shell's own echo (a timer that lost, a card drawn too late), not somebody's decision.
+_MOVING = (State.SUCCESS, State.AWAITING_APPROVAL)
 _UNRECORDED = (inp.TimerFired, inp.Show, inp.ToolsReady, inp.Resume)
+_WORDS = (inp.Decide, inp.Answer)  # on something that may have a deadline
 
 
 class Decision(NamedTuple):
     """What an input leads to. `by` and `states` say for each event whose doing it was and where it left the session.
 
-    `refusal` is set when nothing was changed but, perhaps, one row that says so.
+    `refusal` is set when the input changed nothing; a row that says so may be the last of the events.
     """
 
     events: tuple[Event, ...]
@@ -51,6 +53,28 @@ def decide(session: Session, given: inp.Input, now: int, new_id: NewId) -> Decis
         now: milliseconds since 1970 UTC.
         new_id: makes an id that was never used, from a prefix.
     """
+    # A timer may be late (a machine slept, a clock was set); a word that comes after the deadline is late all the same.
+    late = overdue(session, now) if isinstance(given, _WORDS) else []
+    if not late:
+        return _step(session, given, now, new_id)
+    done = Decision((), (), (), session)
+    for one in (*late, given):
+        step = _step(done.session, one, now, new_id)
+        done = Decision(
+            done.events + step.events, done.by + step.by, done.states + step.states, step.session, step.refusal
+        )
+    return done
+
+
+def overdue(session: Session, now: int) -> list[inp.TimerFired]:
+    """What the timer would have said by now of the requests and the question that are open."""
+    ends = [(one.request_id, one.deadline) for one in session.requests]
+    if session.question is not None:
+        ends.append((session.question.request_id, session.question.deadline))
+    return [inp.TimerFired(request_id) for request_id, end in ends if end is not None and end <= now]
+
+
+def _step(session: Session, given: inp.Input, now: int, new_id: NewId) -> Decision:
     try:
         reaction = REACT[type(given)](session, given, now, new_id)
     except ValidationError as error:
@@ -111,6 +135,8 @@ def pending(session: Session) -> tuple[Effect, ...]:
     if session.question is not None and session.question.deadline is not None:
         asked = session.question
         effects.append(WaitUntil(f"wait:{asked.request_id}", asked.request_id, session.question.deadline))
+    if session.deadline is not None and (session.state in _MOVING or session.question is not None):
+        effects.append(WaitUntil(f"wait:{turn_key(session)}", turn_key(session), session.deadline))
     if session.state is State.SUCCESS:
         effects += _calls(session) if session.open_calls else [_next_word(session)]
     return tuple(effects)

@@ -56,7 +56,10 @@ class SessionStarted(EventBase):
 
 
 class MessageAdded(EventBase):
-    """`by` is who made the text: a person, a model, or a preloaded history. `control` is TERMINATE or INTERRUPT."""
+    """`by` is who made the text: a person, a model, or a preloaded history. `control` is TERMINATE or INTERRUPT.
+
+    `deadline` is when the turn that a person's message begins runs out.
+    """
 
     kind: Literal["message_added"] = "message_added"
     message_id: str
@@ -75,10 +78,14 @@ class MessageAdded(EventBase):
     reasoning: str = ""
     extras: str = ""
     request: ModelRequest | None = None
+    deadline: int | None = None
 
 
 class MessageQueued(EventBase):
-    """A person spoke while the machine was busy; becomes a message_added when their turn comes."""
+    """A person spoke while the machine was busy; becomes a message_added when their turn comes.
+
+    If the session ends before that, session_terminated names it as dropped.
+    """
 
     kind: Literal["message_queued"] = "message_queued"
     message_id: str
@@ -200,6 +207,8 @@ class QuestionAnswered(EventBase):
     request_id: str
     outcome: Literal["answered", "skipped", "expired", "cancelled"]
     answers: tuple[str, ...] = ()
+    actor: str = ""
+    answered_at: int = 0
 
 
 class ToolStarted(EventBase):
@@ -252,15 +261,18 @@ class TurnInterrupted(EventBase):
     """`node` is who is to speak next, `peer` whom they answer."""
 
     kind: Literal["turn_interrupted"] = "turn_interrupted"
-    reason: Literal["user_turn", "requested", "stopped", "limit", "preloaded"]
+    reason: Literal["user_turn", "requested", "stopped", "limit", "time", "preloaded"]
     node: str
     peer: str
 
 
 class TurnContinued(EventBase):
-    """A person asked a model to speak for the awaited node; its message will be marked synthetic."""
+    """A person asked a model to speak for the awaited node; its message will be marked synthetic. `deadline`: as of
+    a message.
+    """
 
     kind: Literal["turn_continued"] = "turn_continued"
+    deadline: int | None = None
 
 
 class TurnFailed(EventBase):
@@ -276,9 +288,10 @@ class TurnFailed(EventBase):
 
 
 class TurnRetried(EventBase):
-    """A person wants the failed turn tried again."""
+    """A person wants the failed turn tried again, up to `deadline`."""
 
     kind: Literal["turn_retried"] = "turn_retried"
+    deadline: int | None = None
 
 
 class GrantRecorded(EventBase):
@@ -324,10 +337,11 @@ class InputRefused(EventBase):
 
 
 class SessionTerminated(EventBase):
-    """The end."""
+    """The end. `dropped` are the ids of messages that still waited: nobody will answer them."""
 
     kind: Literal["session_terminated"] = "session_terminated"
     reason: Literal["TERMINATE", "max_rounds", "stopped", "no_speaker", "failed"]
+    dropped: tuple[str, ...] = ()
 
 
 Event = (

@@ -8,16 +8,22 @@ from .inputs import ToolFacts
 from .parts import Call
 from .session import Session, pair
 from .states import State
+from .values import LONGEST
 
 TOLD = {
     "ok": "A person reports that this call took effect before the interruption.",
     "denied": "A person refused this call. It did not run.",
     "expired": "Nobody answered in time, so this call was not allowed. It did not run.",
     "cancelled": "This call was stopped before it ended. It may not have taken effect.",
-    "skipped": "The person skipped the question. Use your own judgement.",
     "outcome_unknown": "This call was cut off while it ran. Whether it took effect is not known; it was not run again.",
     "limit": "Not run: the limit of tool calls for this answer is reached. Answer with what you know.",
     "unknown_tool": "There is no such tool.",
+}
+# The same of a call that only asks a person something.
+UNANSWERED = {
+    "skipped": "The person skipped the question. Use your own judgement.",
+    "expired": "Nobody answered the question in time. Use your own judgement, or ask again.",
+    "cancelled": "The turn was stopped before anybody answered the question.",
 }
 
 
@@ -27,27 +33,33 @@ def follow(session: Session, now: int, new_id: Callable[[str], str]) -> ev.Event
         case State.AWAITING_APPROVAL:
             return None if session.requests else ev.ApprovalsSettled()
         case State.INTERRUPT:
-            return _from_queue(session)
+            return _from_queue(session, now)
         case State.ERROR:
-            return ev.SessionTerminated(reason="failed") if session.limits.on_error == "terminate" else None
+            return ended(session, "failed") if session.limits.on_error == "terminate" else None
         case State.SUCCESS:
             if session.calls:
                 return _round(session, now, new_id)
-            return _after_message(session)
+            return _after_message(session, now)
     return None
 
 
-def _from_queue(session: Session) -> ev.Event | None:
+def _from_queue(session: Session, now: int) -> ev.Event | None:
     if session.question is not None or not session.queue:
         return None
-    return said(session.queue[0])
+    return said(session.queue[0], session.limits, now)
 
 
-def said(queued: ev.MessageQueued) -> ev.MessageAdded:
+def ended(session: Session, reason: str) -> ev.SessionTerminated:
+    """The end of the session. Whoever's message still waits can read here that it comes to nobody."""
+    dropped = [queued.message_id for queued in session.queue]
+    return ev.SessionTerminated.model_validate({"reason": reason, "dropped": dropped})
+
+
+def said(queued: ev.MessageQueued, limits: ev.Limits, now: int) -> ev.MessageAdded:
     """A queued message whose turn has come."""
     return ev.MessageAdded(
         message_id=queued.message_id, sender=queued.sender, recipient=queued.recipient,
-        text=queued.text, by="person", attachments=queued.attachments,
+        text=queued.text, by="person", attachments=queued.attachments, deadline=deadline(limits.turn_seconds, now),
     )  # fmt: skip
 
 
@@ -59,7 +71,7 @@ def _round(session: Session, now: int, new_id: Callable[[str], str]) -> ev.Event
             return ask(session, call, "outcome_unknown", now, new_id)
     waiting = session.open_calls
     if not waiting:
-        return over(session, "limit") if session.over_cap else None
+        return over(session, "limit") if session.over_cap or session.spent else None
     if all(call.status == "question" for call in waiting):
         return ev.QuestionAsked(
             request_id=new_id("q"), call_id=waiting[0].id, questions=waiting[0].questions,
@@ -71,7 +83,7 @@ def _round(session: Session, now: int, new_id: Callable[[str], str]) -> ev.Event
 def returned(call: Call) -> ev.ToolReturned:
     """The result of a call that does not run (any more)."""
     outcome = "cancelled" if call.verdict == "skipped" else call.verdict
-    told = TOLD[call.verdict]
+    told = UNANSWERED[call.verdict] if call.questions and call.verdict in UNANSWERED else TOLD[call.verdict]
     if call.verdict == "ok":
         told = call.note or told
     elif call.note:
@@ -92,8 +104,8 @@ def ask(
 
 
 def deadline(seconds: float | None, now: int) -> int | None:
-    """When something that waits `seconds` from `now` runs out."""
-    return None if seconds is None else now + round(seconds * 1000)
+    """When something that waits `seconds` from `now` runs out; older logs may hold limits without bounds."""
+    return None if seconds is None else now + round(min(seconds, LONGEST) * 1000)
 
 
 def over(session: Session, reason: str) -> ev.TurnInterrupted:
@@ -104,7 +116,7 @@ def over(session: Session, reason: str) -> ev.TurnInterrupted:
     return ev.TurnInterrupted.model_validate({"reason": reason, "node": node, "peer": peer})
 
 
-def _after_message(session: Session) -> ev.Event | None:
+def _after_message(session: Session, now: int) -> ev.Event | None:
     last = session.last
     if last is None or session.synthetic:
         return None
@@ -112,17 +124,17 @@ def _after_message(session: Session) -> ev.Event | None:
     waiting: ev.Event | None = None
     if last.by == "model" and session.listener != last.recipient:
         if last.control == "TERMINATE":
-            return ev.SessionTerminated(reason="TERMINATE")
+            return ended(session, "TERMINATE")
         # Among models that talk to each other, a person's message comes as soon as one has finished.
-        waiting = said(session.queue[0]) if session.due else None
+        waiting = said(session.queue[0], session.limits, now) if session.due else None
         limit = group.max_rounds if group else session.limits.max_rounds
         counter = pair(last.recipient) if group else pair(last.sender, last.recipient)
         if session.rounds.get(counter, 0) >= limit:
-            return waiting or ev.SessionTerminated(reason="max_rounds")
+            return waiting or ended(session, "max_rounds")
         if last.control == "INTERRUPT":
             return over_by(session, "requested")
     if session.speaker in session.channels:
-        return waiting or (None if candidates(session, session.speaker) else ev.SessionTerminated(reason="no_speaker"))
+        return waiting or (None if candidates(session, session.speaker) else ended(session, "no_speaker"))
     return _person_next(session, last.by) or waiting
 
 

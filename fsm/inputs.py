@@ -155,12 +155,13 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Revoke:
-    """A person takes a grant back."""
+    """A person takes a grant back. `grants` are the owner's standing grants (None: nobody has looked)."""
 
     grant_id: str
     actor: str
     subject: str
     reason: str = ""
+    grants: tuple[Standing, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The parts of a session: its open calls, its newest message, the requests that were resolved lately."""
+"""The parts of a session: its open calls, its newest message, the requests and questions that were closed lately."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -35,7 +35,7 @@ class Call(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """A request that was resolved."""
+    """A request or a question that is closed. Of a question older rows do not say by whom and when."""
 
     request_id: str
     outcome: str

@@ -6,8 +6,9 @@ from typing import Any
 from . import events as ev
 from . import inputs as inp
 from .approval import Standing, find_grant, is_person
-from .canonical import digest
-from .follow import over, returned, said
+from .canonical import digest, utc
+from .follow import UNANSWERED, deadline, ended, over, returned, said
+from .parts import Settled
 from .session import Session
 from .states import State
 
@@ -19,6 +20,8 @@ PAST = {
     "expired": "expired",
     "cancelled": "cancelled",
     "committed": "settled as done",
+    "answered": "answered",
+    "skipped": "skipped",
 }
 
 
@@ -37,10 +40,15 @@ def _start(s: Session, i: inp.Start, _now: int, new_id: NewId) -> Reaction:
     )
     events: list[ev.Event] = [begun, *old]
     if i.history:
-        seat = next((agent.name for agent in i.agents if not agent.model), i.agents[0].name)
-        entry = i.entry or next((agent.name for agent in i.agents if agent.name != seat), seat)
+        seat, entry = _ends(i)
         events.append(ev.TurnInterrupted(reason="preloaded", node=seat, peer=entry))
     return events
+
+
+def _ends(i: inp.Start) -> tuple[str, str]:
+    """The seat that a person speaks from, and the node that their first message goes to ("" there is no other)."""
+    seat = next((agent.name for agent in i.agents if not agent.model), i.agents[0].name)
+    return seat, i.entry or next((agent.name for agent in i.agents if agent.name != seat), "")
 
 
 def spec_problem(i: inp.Start) -> str:
@@ -61,13 +69,22 @@ def spec_problem(i: inp.Start) -> str:
         return f"channel {empty[0]!r} has no members: give it some"
     if any(not old.text.strip() for old in i.history):
         return "a preloaded message is blank: leave it out"
+    seat, entry = _ends(i)
+    others = next((channel.members for channel in i.channels if channel.name == entry), (entry,))
+    if not entry:
+        return f"{seat!r} is alone: add a seat for a person (an agent without a model) or another agent"
+    if set(others) == {seat}:
+        return f"{entry!r} leads back to {seat!r}, the seat that a person speaks from: choose another entry"
     return ""
 
 
 def _say(s: Session, i: inp.Say, now: int, new_id: NewId) -> Reaction:
     if refusal := _closed(s, i.actor):
         return refusal
-    if not i.text.strip() and not i.attachments:
+    word = i.text.strip().casefold()
+    if word in s.limits.exit_words or word in s.limits.stop_words:
+        return _stop(s, inp.Stop(i.actor, session=word in s.limits.exit_words), now, new_id)
+    if not word and not i.attachments:
         return inp.Refusal("invalid", "the message is blank: write something, or use continue to let a model speak")
     resting = s.state in (State.INTERRUPT, State.ERROR) and s.question is None
     mine = s.speaker if resting and s.state is State.INTERRUPT else s.seat()
@@ -87,10 +104,10 @@ def _say(s: Session, i: inp.Say, now: int, new_id: NewId) -> Reaction:
     if resting or interrupts:
         added = ev.MessageAdded(
             message_id=message_id, sender=sender, recipient=recipient, text=i.text, by="person",
-            attachments=i.attachments,
+            attachments=i.attachments, deadline=deadline(s.limits.turn_seconds, now),
         )  # fmt: skip
         closing = [] if resting else [*close_round(s, i.actor, now), over(s, "stopped")]
-        return [*closing, *(said(one) for one in s.queue), added]
+        return [*closing, *(said(one, s.limits, now) for one in s.queue), added]
     if s.limits.busy == "refuse":
         return inp.Refusal("busy", "the session is busy: wait for its turn to end, or stop it")
     if len(s.queue) >= s.limits.queue:
@@ -111,7 +128,7 @@ def _closed(s: Session, actor: str) -> inp.Refusal | None:
     return None
 
 
-def _continue(s: Session, i: inp.Continue, _now: int, _new_id: NewId) -> Reaction:
+def _continue(s: Session, i: inp.Continue, now: int, _new_id: NewId) -> Reaction:
     if refusal := _closed(s, i.actor):
         return refusal
     if s.state is not State.INTERRUPT or s.question is not None or s.last is None:
@@ -119,15 +136,15 @@ def _continue(s: Session, i: inp.Continue, _now: int, _new_id: NewId) -> Reactio
     agent = s.agents.get(s.speaker)
     if agent is None or not agent.model:
         return inp.Refusal("invalid", f"{s.speaker!r} has no model that could speak for it: send a message instead")
-    return [ev.TurnContinued()]
+    return [ev.TurnContinued(deadline=deadline(s.limits.turn_seconds, now))]
 
 
-def _retry(s: Session, i: inp.Retry, _now: int, _new_id: NewId) -> Reaction:
+def _retry(s: Session, i: inp.Retry, now: int, _new_id: NewId) -> Reaction:
     if refusal := _closed(s, i.actor):
         return refusal
     if s.state is not State.ERROR:
         return inp.Refusal("conflict", f"nothing failed: the session is in state {s.state}")
-    return [ev.TurnRetried()]
+    return [ev.TurnRetried(deadline=deadline(s.limits.turn_seconds, now))]
 
 
 def _stop(s: Session, i: inp.Stop, now: int, _new_id: NewId) -> Reaction:
@@ -135,25 +152,29 @@ def _stop(s: Session, i: inp.Stop, now: int, _new_id: NewId) -> Reaction:
         return refusal
     closing = close_round(s, i.actor, now)
     if i.session:
-        return [*closing, ev.SessionTerminated(reason="stopped")]
+        return [*closing, ended(s, "stopped")]
     if s.state is State.ERROR or (s.state is State.INTERRUPT and s.question is None):
-        return inp.Refusal("conflict", f"no turn is running: the session is in state {s.state}")
+        end = f"; {s.limits.exit_words[0]!r} ends the session" if s.limits.exit_words else ""
+        return inp.Refusal("conflict", f"no turn is running: the session is in state {s.state}{end}")
     return [*closing, over(s, "stopped")]
 
 
 def close_round(s: Session, actor: str, now: int) -> list[ev.Event]:
     """Resolve what is open and give each call its one result, so that the turn may end here."""
+    via: ev.Via = "person" if is_person(actor) else "timer"
+    by, why = ("by a person", "the turn was stopped") if via == "person" else ("at the time limit", "no time was left")
     events: list[ev.Event] = [
         ev.ApprovalResolved(
-            request_id=one.request_id, call_id=one.call_id, tool=one.tool, outcome="cancelled", via="person",
-            actor=actor, decided_at=now, digest=one.digest, reason="the turn was stopped",
+            request_id=one.request_id, call_id=one.call_id, tool=one.tool, outcome="cancelled", via=via,
+            actor=actor, decided_at=now, digest=one.digest, reason=why,
         )
         for one in s.requests
     ]  # fmt: skip
     if s.state is State.AWAITING_APPROVAL:
         events.append(ev.ApprovalsSettled())
     if s.question is not None:
-        events.append(ev.QuestionAnswered(request_id=s.question.request_id, outcome="cancelled"))
+        asked = s.question.request_id
+        events.append(ev.QuestionAnswered(request_id=asked, outcome="cancelled", actor=actor, answered_at=now))
     unknown = {one.call_id for one in s.requests if one.why == "outcome_unknown"}
     for call in s.open_calls:
         if call.status == "closed":
@@ -164,8 +185,9 @@ def close_round(s: Session, actor: str, now: int) -> list[ev.Event]:
         ran = call.status == "started"
         content = (
             "Cut off by an interruption, then stopped: whether it took effect is not known." if lost
-            else "Stopped by a person while it ran: it may have taken effect in part." if ran
-            else "Stopped by a person before it ran."
+            else f"Stopped {by} while it ran: it may have taken effect in part." if ran
+            else UNANSWERED["cancelled"] if call.questions
+            else f"Stopped {by} before it ran."
         )  # fmt: skip
         outcome: ev.ToolOutcome = "outcome_unknown" if lost else "cancelled"
         events.append(ev.ToolReturned(call_id=call.id, outcome=outcome, content=content))
@@ -195,15 +217,24 @@ def _decide(s: Session, i: inp.Decide, now: int, new_id: NewId) -> Reaction:
 
 
 def _no_request(s: Session, i: inp.Decide) -> inp.Refusal:
-    past = next((one for one in s.settled if one.request_id == i.request_id), None)
+    past = _past(s, i.request_id)
     if past is not None:
-        code: ev.Code = "expired" if past.outcome == "expired" else "conflict"
-        return inp.Refusal(code, f"already {PAST[past.outcome]} by {past.actor} at {past.at}: nothing was changed")
+        return inp.Refusal("expired" if past.outcome == "expired" else "conflict", _too_late(past))
     if s.state is State.TERMINATED:
         return inp.Refusal("terminated", f"session {s.id} has ended: create a new one")
     return inp.Refusal(
         "invalid", f"no request {i.request_id!r} is open in session {s.id}: open the session to see which"
     )
+
+
+def _past(s: Session, request_id: str) -> Settled | None:
+    return next((one for one in s.settled if one.request_id == request_id), None)
+
+
+def _too_late(past: Settled) -> str:
+    by = f" by {past.actor}" if past.actor else ""
+    at = f" at {utc(past.at)}" if past.at else ""
+    return f"already {PAST[past.outcome]}{by}{at}: nothing was changed"
 
 
 def _wrong(request: ev.ApprovalRequested, i: inp.Decide) -> inp.Refusal | None:
@@ -243,16 +274,23 @@ def _covered(
     ]  # fmt: skip
 
 
-def _answer(s: Session, i: inp.Answer, _now: int, _new_id: NewId) -> Reaction:
+def _answer(s: Session, i: inp.Answer, now: int, _new_id: NewId) -> Reaction:
     if refusal := _closed(s, i.actor):
         return refusal
     if s.question is None or s.question.request_id != i.request_id:
-        return inp.Refusal("stale", f"question {i.request_id!r} is not open: it was answered, or it is no question")
+        past = _past(s, i.request_id)
+        if past is not None:
+            return inp.Refusal("expired" if past.outcome == "expired" else "stale", _too_late(past))
+        return inp.Refusal("stale", f"no question {i.request_id!r} is open in session {s.id}: open the session to see")
     if i.answers is None:
-        return [ev.QuestionAnswered(request_id=i.request_id, outcome="skipped")]
+        return [ev.QuestionAnswered(request_id=i.request_id, outcome="skipped", actor=i.actor, answered_at=now)]
     if len(i.answers) != len(s.question.questions):
         return inp.Refusal("invalid", f"{len(s.question.questions)} answers are needed, {len(i.answers)} came")
-    return [ev.QuestionAnswered(request_id=i.request_id, outcome="answered", answers=i.answers)]
+    return [
+        ev.QuestionAnswered(
+            request_id=i.request_id, outcome="answered", answers=i.answers, actor=i.actor, answered_at=now
+        )
+    ]  # fmt: skip
 
 
 def _show(s: Session, i: inp.Show, _now: int, _new_id: NewId) -> Reaction:
@@ -280,6 +318,13 @@ def _grant(s: Session, i: inp.Grant, now: int, new_id: NewId) -> Reaction:
 def _revoke(s: Session, i: inp.Revoke, _now: int, _new_id: NewId) -> Reaction:
     if refusal := _closed(s, i.actor):
         return refusal
+    if i.subject != s.owner:
+        return inp.Refusal("unauthorised", f"only grants for {s.owner!r}, the owner of the session, are revoked here")
+    known = {one.grant.grant_id for one in (*s.grants, *(i.grants or ())) if one.grant.subject == s.owner}
+    if i.grants is not None and i.grant_id not in known:
+        return inp.Refusal(
+            "invalid", f"no grant {i.grant_id!r} holds for {s.owner!r}: it is another's, was revoked, or never was"
+        )
     return [ev.GrantRevoked(grant_id=i.grant_id, subject=i.subject, reason=i.reason)]
 
 

@@ -9,9 +9,10 @@ from . import inputs as inp
 from .approval import Standing, find_grant, use
 from .dedupe import fingerprint, repeated
 from .director import candidates, choose
-from .follow import TOLD, ask, returned
+from .follow import TOLD, ask, over, returned
 from .parts import Call
-from .session import Session, word_key
+from .people import close_round
+from .session import Session, turn_key, word_key
 from .states import State
 
 NewId = Callable[[str], str]
@@ -211,8 +212,11 @@ def _timer_fired(s: Session, i: inp.TimerFired, now: int, _new_id: NewId) -> Rea
                 via="timer", actor="timer", decided_at=now, digest=request.digest,
             )
         ]  # fmt: skip
+    moving = s.state in (State.SUCCESS, State.AWAITING_APPROVAL) or s.question is not None
+    if i.request_id == turn_key(s) and s.deadline is not None and moving:
+        return [*close_round(s, i.actor, now), over(s, "time")]
     if s.question is not None and s.question.request_id == i.request_id:
-        return [ev.QuestionAnswered(request_id=i.request_id, outcome="expired")]
+        return [ev.QuestionAnswered(request_id=i.request_id, outcome="expired", actor="timer", answered_at=now)]
     return inp.Refusal("stale", f"{i.request_id} was settled before its deadline")
 
 

@@ -63,6 +63,7 @@ class Session(NamedTuple):
     citations: tuple[ev.Citation, ...] = ()
     grants: tuple[Standing, ...] = ()
     runs: tuple[Run, ...] = ()
+    deadline: int | None = None
 
     @property
     def started(self) -> bool:
@@ -73,6 +74,12 @@ class Session(NamedTuple):
     def open_calls(self) -> tuple[Call, ...]:
         """Calls that have no result yet."""
         return tuple([call for call in self.calls if call.status != "returned"]) if self.calls else ()
+
+    @property
+    def spent(self) -> bool:
+        """Whether the answer that is being made has used up its tokens."""
+        most = self.limits.max_tokens
+        return most is not None and self.usage.input_tokens + self.usage.output_tokens >= most
 
     def call(self, call_id: str) -> Call | None:
         """A call of the open round."""
@@ -166,7 +173,7 @@ def _message_added(s: Session, e: ev.MessageAdded) -> Changes:
         return changes
     changes["rounds"] = {**s.rounds, **_rounds(s, e, group)}
     if person:
-        changes["turn"] = s.turn + 1
+        changes["turn"], changes["deadline"] = s.turn + 1, e.deadline
         changes["queue"] = tuple(one for one in s.queue if one.message_id != e.message_id)
     else:
         changes |= _completion(s, e.sender)
@@ -193,6 +200,11 @@ def pair(one: str, other: str = "") -> str:
     """The counter of two nodes, the same both ways; with one name, that of a group. No names share one by accident."""
     first, second = sorted((one, other))
     return f"{len(first)}:{first}|{second}"
+
+
+def turn_key(s: Session) -> str:
+    """The key of the open turn, for the timer that ends it."""
+    return f"turn:{s.turn}"
 
 
 def word_key(s: Session) -> str:
@@ -258,9 +270,13 @@ def _approval_resolved(s: Session, e: ev.ApprovalResolved) -> Changes:
     return {
         "calls": calls,
         "requests": tuple(one for one in s.requests if one.request_id != e.request_id),
-        "settled": (*s.settled, Settled(e.request_id, e.outcome, e.actor, e.decided_at))[-SETTLED_KEPT:],
+        "settled": _settled(s, e.request_id, e.outcome, e.actor, e.decided_at),
         "grants": use(s.grants, e.rule) if e.via == "grant" else s.grants,
     }
+
+
+def _settled(s: Session, request_id: str, outcome: str, actor: str, at: int) -> tuple[Settled, ...]:
+    return (*s.settled, Settled(request_id, outcome, actor, at))[-SETTLED_KEPT:]
 
 
 def _question_asked(_: Session, e: ev.QuestionAsked) -> Changes:
@@ -276,7 +292,7 @@ def _question_answered(s: Session, e: ev.QuestionAnswered) -> Changes:
         calls = _with(s, s.question.call_id, status="closed", verdict="ok", note=note)
     else:
         calls = _with(s, s.question.call_id, status="closed", verdict=e.outcome)
-    return {"question": None, "calls": calls}
+    return {"question": None, "calls": calls, "settled": _settled(s, e.request_id, e.outcome, e.actor, e.answered_at)}
 
 
 def _tool_started(s: Session, e: ev.ToolStarted) -> Changes:
@@ -304,12 +320,17 @@ def _turn_interrupted(_: Session, e: ev.TurnInterrupted) -> Changes:
     }
 
 
-def _turn_continued(s: Session, _e: ev.TurnContinued) -> Changes:
-    return {"synthetic": True, "step": s.step + 1}  # so that no key of before the interruption is owed again
+def _turn_continued(s: Session, e: ev.TurnContinued) -> Changes:
+    # The step, so that no key of before the interruption is owed again.
+    return {"synthetic": True, "deadline": e.deadline, "step": s.step + 1}
 
 
 def _turn_failed(_: Session, e: ev.TurnFailed) -> Changes:
     return {"attempt": e.attempt}
+
+
+def _turn_retried(_: Session, e: ev.TurnRetried) -> Changes:
+    return {"deadline": e.deadline}
 
 
 def _grant_recorded(s: Session, e: ev.GrantRecorded) -> Changes:
@@ -350,7 +371,7 @@ _FOLDS: dict[str, Callable[[Session, Any], Changes]] = {
     "turn_interrupted": _turn_interrupted,
     "turn_continued": _turn_continued,
     "turn_failed": _turn_failed,
-    "turn_retried": _nothing,
+    "turn_retried": _turn_retried,
     "grant_recorded": _grant_recorded,
     "grant_revoked": _grant_revoked,
     "rerun_allowed": _rerun_allowed,

@@ -1,8 +1,29 @@
 """The parts that events are made of."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationInfo
+
+LONGEST = 100 * 365 * 86_400  # seconds; what is meant to last longer has no end
+MOST = 1_000_000_000  # of anything that is counted
+
+
+def _seconds(value: float, info: ValidationInfo) -> float:
+    """Bounds hold where a value is made. A stored one is read as it is: its log must stay readable."""
+    if info.mode == "python" and value > LONGEST:
+        raise ValueError(f"{value:g} s is more than {LONGEST} s, a hundred years: use less, or None for no end at all")
+    return value
+
+
+def _times(value: int, info: ValidationInfo) -> int:
+    least = 1 if info.field_name == "max_rounds" else 0
+    if info.mode == "python" and not least <= value <= MOST:
+        raise ValueError(f"use a number from {least} to {MOST}")
+    return value
+
+
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False), AfterValidator(_seconds)]
+Times = Annotated[int, AfterValidator(_times)]
 
 
 class Value(BaseModel):
@@ -28,21 +49,28 @@ class Channel(Value):
     members: tuple[str, ...]
     role: str = ""
     director: str = ""
-    max_rounds: int = 10
+    max_rounds: Times = 10
 
 
 class Limits(Value):
     """Caps of a session.
 
     `max_rounds` counts the messages of a pair since a person last spoke (that message included, preloaded history
-    not); `max_tool_calls` counts the calls of a turn; times are seconds, None never runs out.
+    not); `max_tool_calls` counts the calls of an answer, `max_tokens` the tokens of all its completions; `turn_seconds`
+    runs from a person's message, whoever is waited for. Times are seconds, a hundred years at most, None never runs
+    out. A message that is nothing but one of `stop_words` ends the open turn, one of `exit_words` the session, in
+    whatever case.
     """
 
-    max_rounds: int = 100
-    max_tool_calls: int = 10
-    approval_seconds: float | None = Field(default=120.0, ge=0, allow_inf_nan=False)
-    question_seconds: float | None = Field(default=120.0, ge=0, allow_inf_nan=False)
-    queue: int = 100
+    max_rounds: Times = 100
+    max_tool_calls: Times = 10
+    approval_seconds: Seconds | None = 120.0
+    question_seconds: Seconds | None = 120.0
+    turn_seconds: Seconds | None = None
+    max_tokens: Times | None = None
+    stop_words: tuple[str, ...] = ("stop", "/stop", "halt", "/halt")
+    exit_words: tuple[str, ...] = ("exit", "/exit", "/reset")
+    queue: Times = 100
     busy: Literal["queue", "refuse", "interrupt"] = "queue"
     on_error: Literal["wait", "terminate"] = "wait"
 
@@ -111,7 +139,7 @@ class Repeats(Value):
     """How often a tool may run: `exact` once per answer with the same arguments, a pause, `unique` once per session."""
 
     exact: bool = True
-    cooldown_seconds: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    cooldown_seconds: Seconds = 0.0
     unique: bool = False
 
 

@@ -3,7 +3,8 @@
 import hmac
 import re
 import secrets
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import sha256
@@ -15,7 +16,10 @@ MIN_TOKEN = 16  # characters; shorter ones can be guessed over the wire
 
 
 class Role(StrEnum):
-    """What a principal may do: an observer looks, an approver also decides, a controller may do everything."""
+    """What a principal may do: an observer looks, an approver also decides, a controller may do everything.
+
+    A decision that is to be remembered is a grant, which is for controllers.
+    """
 
     OBSERVER = "observer"
     APPROVER = "approver"
@@ -49,6 +53,10 @@ class Principal:
             return True
         return verb in (_DECIDE if self.role is Role.APPROVER else _LOOK)
 
+    def lacks(self, verbs: Iterable[str]) -> str | None:
+        """The first of these that their role does not allow, None when it allows all."""
+        return next((verb for verb in verbs if not self.may(verb)), None)
+
     def sees(self, owner: str) -> bool:
         """Whether a session of this owner exists for them."""
         return self.all_sessions or owner == self.name
@@ -60,9 +68,14 @@ def fresh_token() -> str:
 
 
 class Tokens:
-    """Which token is whose. Only their sha256 is kept."""
+    """Which token is whose. Only their sha256 is kept.
+
+    `tries` counts the rows that tell of things people had no right to, by principal and session. Connections are
+    free and a principal may have several tokens, so neither is what is counted.
+    """
 
     def __init__(self, principals: Mapping[str, Principal] | None = None) -> None:
+        self.tries: Counter[tuple[str, str]] = Counter()
         self._known: dict[bytes, Principal] = {}
         for token, principal in (principals or {}).items():
             self.add(token, principal)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 PART = 65_536  # characters of one part of a large body
 SCAN = 300  # sessions that one list command looks at
-TRIES = 20  # refused tries of one connection that become rows; more only fill the log
+TRIES = 20  # refused tries of one principal in one session that become rows; more only fill the log
 CODES: tuple[tuple[type[Error], str], ...] = (
     (UnknownSession, "unknown_session"),
     (CommandReused, "conflict"),
@@ -81,24 +81,33 @@ def _visible(connection: "Connection", session: str, frame: fr.ClientCommand) ->
         owner = None  # whose it was cannot be read
     if owner is None or not principal.sees(owner):
         if owner is not None:
-            _record(connection, session, frame)
+            _record(connection, session, frame, frame.type)
         raise unknown(session)
-    if not principal.may(frame.type):
-        _record(connection, session, frame)
+    if (verb := principal.lacks(_verbs(frame))) is not None:
+        _record(connection, session, frame, verb)
         head = connection.server.engine.log.head(session)
-        why = f"the role {principal.role} may not {frame.type}: ask a controller"
-        raise Denied("unauthorised", why, session, head.seq if head else 0)
+        instead = "ask a controller" if verb == frame.type else "leave out `remember`, or ask a controller"
+        raise Denied(
+            "unauthorised", f"the role {principal.role} may not {verb}: {instead}", session, head.seq if head else 0
+        )
 
 
-def _record(connection: "Connection", session: str, frame: fr.ClientCommand) -> None:
-    if type(frame) not in CHANGES or connection.tries >= TRIES:
-        return
-    connection.tries += 1
+def _verbs(frame: fr.ClientCommand) -> tuple[str, ...]:
+    """What somebody must be allowed to do who sends this: a word that is remembered is a grant as well."""
+    return (frame.type, "grant") if isinstance(frame, fr.Decide) and frame.remember else (frame.type,)
+
+
+def _record(connection: "Connection", session: str, frame: fr.ClientCommand, verb: str) -> None:
     who = connection.principal
+    tries, key = connection.server.tokens.tries, (who.name, session)
+    if type(frame) not in CHANGES or tries[key] >= TRIES:
+        return
+    tries[key] += 1
+    last = "; further tries are not recorded" if tries[key] == TRIES else ""
     refused = InputRefused(
         code="unauthorised",
         input=frame.type,
-        why=f"{who.name} ({who.role}) may not {frame.type} in this session",
+        why=f"{who.name} ({who.role}) may not {verb} in this session{last}",
         about=getattr(frame, "request", "") or getattr(frame, "grant", ""),
     )
     connection.server.later(_put(connection, session, inp.Refuse(refused, who.actor)))
@@ -130,11 +139,7 @@ def _input(frame: Any, actor: str, room: Room) -> inp.Input:
                 frame.tool, actor, room.live.session.owner, frame.scope, frame.match, frame.expires_at, frame.max_uses
             )  # fmt: skip
         case fr.Revoke():
-            if all(one.grant.grant_id != frame.grant for one in standing(room)):
-                raise Denied(
-                    "invalid", f"no grant {frame.grant!r} holds here: `grants` tells which do", room.session, room.head
-                )
-            return inp.Revoke(frame.grant, actor, room.live.session.owner, frame.reason)
+            return inp.Revoke(frame.grant, actor, room.live.session.owner, frame.reason, tuple(standing(room)))
         case _:
             raise TypeError(f"{type(frame).__name__} changes no session")
 

@@ -60,7 +60,6 @@ class Connection:
         self.token = b""
         self.name = ""
         self.views: dict[str, View] = {}
-        self.tries = 0
         self.ended = ""
         self._over = False
         self._unyielded = 0

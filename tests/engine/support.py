@@ -29,6 +29,7 @@ class World:
     def engine(self, *agents: Agent, **more: Any) -> Engine:
         """An engine on the file, to be used as an async context manager."""
         more.setdefault("auto_approve", ())
+        more.setdefault("idle_seconds", None)  # no timer that a test has not asked for
         return Engine(self.path, agents, clock=self.clock, new_id=self.ids, seed=lambda: 7, **more)
 
     def agent(self, *script: Step, tools: Sequence[Tool] | None = None, **more: Any) -> Agent:
@@ -159,3 +160,18 @@ def event_of(row: Row) -> Event:
 def request(c: Conversation, place: int = 0) -> ApprovalRequested:
     """An open request."""
     return c.session.requests[place]
+
+
+def hold_commits(engine: Any) -> tuple[asyncio.Event, Callable[[], None]]:
+    """Stop the log's writer before its next commit: the event says that it stands there, the call lets it go on."""
+    loop, there, go = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+    writer = engine.log._writer
+    commit = writer._commit
+
+    def held(batch: Any, **how: Any) -> Any:
+        loop.call_soon_threadsafe(there.set)
+        assert go.wait(30)
+        return commit(batch, **how)
+
+    writer._commit, writer._quick_seconds = held, 0
+    return there, go.set

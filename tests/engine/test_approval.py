@@ -121,6 +121,23 @@ async def test_a_wall_clock_that_is_set_while_somebody_thinks_does_not_move_the_
         assert len(world.clock.armed) == 0
 
 
+async def test_a_machine_that_slept_over_the_deadline_takes_no_word_for_it_however_often_it_is_sent(
+    world: World,
+) -> None:
+    """The wall clock went on, the clock that timers wait on did not."""
+    async with world.engine(world.agent(call(PAY), say("ok"))) as engine:
+        c = await engine.create("s")
+        asked = (await c.send("pay")).requests[0]
+        world.clock.jump(8 * 3600)
+        for _ in range(2):
+            with pytest.raises(Misuse, match="already expired by timer at 2030-01-01 08:00:00 UTC"):
+                await c.decide(asked, "approved", by="ann", command="c1")
+        await c.rest()
+        assert [(e.outcome, e.actor) for e in of_kind(c, "approval_resolved")] == [("expired", "timer")]
+        assert [row.command_id for row in rows(c) if row.event.kind == "input_refused"] == ["c1"]
+        assert (world.ledger, world.clock.armed) == ([], [])
+
+
 @pytest.mark.accept(68)
 @pytest.mark.field(48)
 async def test_three_requests_are_answered_each_for_itself_in_any_order(world: World) -> None:

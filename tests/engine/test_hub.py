@@ -9,6 +9,7 @@ import pytest
 from tests.engine.support import (
     World,
     blocking_tool,
+    hold_commits,
     in_thread,
     kinds,
     of_kind,
@@ -23,23 +24,6 @@ from turnlog.engine.models.scripted import call, say
 from turnlog.engine.tools.function import ToolContext, tool
 from turnlog.fsm.errors import Error, Misuse, UnknownSession
 from turnlog.fsm.events import Citation
-
-
-def hold_commits(engine: Any) -> tuple[asyncio.Event, Callable[[], None]]:
-    """Stop the log's writer before its next commit: the event says that it stands there, the call lets it go on."""
-    import threading
-
-    loop, there, go = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
-    writer = engine.log._writer
-    commit = writer._commit
-
-    def held(batch: Any, **how: Any) -> Any:
-        loop.call_soon_threadsafe(there.set)
-        assert go.wait(30)
-        return commit(batch, **how)
-
-    writer._commit, writer._quick_seconds = held, 0
-    return there, go.set
 
 
 async def test_a_command_that_is_being_committed_while_the_hub_closes_gets_its_answer(world: World) -> None:

@@ -179,7 +179,7 @@ async def test_a_question_survives_a_restart_and_takes_its_answer(world: World) 
         await c.answer(turn.question.request_id, ("b",), by="ann")
         await c.rest()
         assert "b" in results(c)[0][1]
-        with pytest.raises(Misuse, match="is not open"):
+        with pytest.raises(Misuse, match="already answered by person:ann at"):
             await c.answer(turn.question.request_id, ("a",), by="ann")
 
 

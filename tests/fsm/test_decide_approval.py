@@ -103,11 +103,11 @@ def test_a_timer_that_lost_leaves_no_row() -> None:
 def test_the_second_word_on_a_request_hears_who_was_first_and_when() -> None:
     talk = waiting()
     request = talk.session.requests[0]
-    at = talk.clock.now()
     talk.decide()
     talk.clock.advance(5)
     late = talk.put(inp.Decide(request.request_id, request.digest, "denied", "person:bob"))
-    assert late.refusal == inp.Refusal("conflict", f"already approved by person:ann at {at}: nothing was changed")
+    told = "already approved by person:ann at 2030-01-01 00:00:00 UTC: nothing was changed"
+    assert late.refusal == inp.Refusal("conflict", told)
     assert talk.of(ev.InputRefused)[-1].about == request.request_id
     assert talk.rows[-1].actor == "person:bob"
     assert len(talk.of(ev.ApprovalResolved)) == 1

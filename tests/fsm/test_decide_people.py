@@ -7,7 +7,7 @@ from turnlog.fsm import events as ev
 from turnlog.fsm import inputs as inp
 from turnlog.fsm.effects import CallModel
 
-from .talk import BOT, USER, Talk, call, code, kinds
+from .talk import BOT, TWO, USER, Talk, call, code, kinds
 
 
 @pytest.mark.accept(42)
@@ -34,6 +34,14 @@ SPOILT = {
     "'nobody' is no agent": inp.Start("ann", (USER, BOT), entry="nobody"),
     "'ghost' is no agent": inp.Start("ann", (USER, BOT), (ev.Channel(name="room", members=("ghost",)),)),
     "'room' has no members": inp.Start("ann", (USER, BOT), (ev.Channel(name="room", members=()),)),
+    "'@agent' is alone": inp.Start("ann", (BOT,)),
+    "'USER' is alone": inp.Start("ann", (USER,)),
+    "'USER' leads back to 'USER', the seat": inp.Start("ann", (USER, BOT), entry="USER"),
+    "'human' leads back to 'human', the seat": inp.Start("ann", TWO, entry="human"),
+    "'@agent' leads back to '@agent', the seat": inp.Start("ann", (BOT,), entry="@agent"),
+    "'room' leads back to 'USER', the seat": inp.Start(
+        "ann", (USER, BOT), (ev.Channel(name="room", members=("USER",)),), entry="room"
+    ),
     "preloaded message is blank": inp.Start("ann", (USER, BOT), history=(inp.Preloaded("USER", "@agent", " "),)),
     "'x' is no agent": inp.Start("ann", (USER, BOT), history=(inp.Preloaded("x", "@agent", "hi"),)),
 }
@@ -48,6 +56,14 @@ def test_a_configuration_that_does_not_hold_together_starts_nothing(what: str) -
     assert decision.refusal.code == "invalid"
     assert what in decision.refusal.why
     assert not talk.rows
+
+
+@pytest.mark.parametrize("entry", ["", "bot", "room"])
+def test_a_seat_with_anybody_to_speak_to_is_enough(entry: str) -> None:
+    room = ev.Channel(name="room", members=("human", "bot"))
+    talk = Talk(*TWO, channels=(room,), entry=entry)
+    assert talk.say("hello").refusal is None
+    assert talk.of(ev.MessageAdded)[0].recipient == (entry or "bot")
 
 
 @pytest.mark.accept(48)

@@ -171,9 +171,33 @@ JSON: Any = st.recursive(
     max_leaves=8,
 )
 
+CALLS = st.tuples(
+    st.sampled_from(["", "", "", "```json\n", "tool_call: ", "Sure! ", "look ", "[", "<think>x</think>", CALL]),
+    st.fixed_dictionaries(
+        {
+            "name": st.sampled_from(["look", "look", "pay", "pay", "fly", "answer", 1]),
+            "arguments": st.sampled_from(
+                [
+                    {"q": 1},
+                    {"q": 1},
+                    {"to": "A"},
+                    {"to": "A\nB"},
+                    {"to": "long " * 60},
+                    {"q": "1"},
+                    {},
+                    None,
+                    '{"q": 1}',
+                ]
+            ),
+        },
+        optional={"parameters": st.just({"q": 2}), "why": st.just("so"), "id": st.just("7")},
+    ).map(json.dumps),
+    st.sampled_from([0, 0, 0, 1, 5, 20]),
+    st.sampled_from(["", "", "", "\n```", "]", " as you wished", CALL, "}"]),
+).map(lambda parts: parts[0] + parts[1][: len(parts[1]) - parts[2]] + parts[3])
 
-@given(TEXTS | JSON.map(json.dumps), st.booleans())
-def test_no_text_ever_leads_to_a_call_that_is_not_well_formed_and_fitting(text: str, cut: bool) -> None:
+
+def check(text: str, cut: bool) -> None:
     found = taken(text, cut=cut)
     if isinstance(found, Pick):
         assert not cut
@@ -181,13 +205,23 @@ def test_no_text_ever_leads_to_a_call_that_is_not_well_formed_and_fitting(text: 
         assert fits(found.name, found.arguments) == ""
         # It can be found in what was said: nothing was made up, and there was one name only.
         said = thinking(text)[1]
-        assert len(re.findall(r'"name"', said)) == 1
+        assert len(re.findall(r'"name":', said)) == 1
         assert f'"{found.name}"' in said
     else:
         assert isinstance(found, Answer | Unfit)
 
 
-@given(TEXTS, st.integers(1, 5), st.booleans())
+@given(TEXTS | JSON.map(json.dumps), st.booleans())
+def test_no_random_text_ever_leads_to_a_call_that_is_not_well_formed_and_fitting(text: str, cut: bool) -> None:
+    check(text, cut)
+
+
+@given(CALLS, st.sampled_from([False, False, True]))
+def test_no_damaged_call_ever_leads_to_one_that_is_not_well_formed_and_fitting(text: str, cut: bool) -> None:
+    check(text, cut)
+
+
+@given(CALLS | TEXTS, st.integers(1, 5), st.booleans())
 def test_what_is_shown_while_a_text_comes_is_the_beginning_of_its_answer_and_never_of_a_call(
     text: str, size: int, cut: bool
 ) -> None:
@@ -208,5 +242,6 @@ def test_prose_is_shown_at_once_and_words_of_the_pseudo_tool_as_they_come() -> N
 
 
 def test_nothing_of_what_may_become_a_call_is_shown() -> None:
-    gate = Gate(OFFER)
-    assert "".join(gate.feed(piece) for piece in f"tool_call: {CALL}") == ""
+    for text in (f"tool_call: {CALL}", PAY.replace("A", "A, " * 200)):
+        gate = Gate(OFFER)
+        assert "".join(gate.feed(piece) for piece in text) == ""

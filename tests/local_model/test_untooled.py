@@ -41,9 +41,8 @@ def picked(rows: list[Row], desk: Desk) -> str:
         else:
             continue
         if isinstance(event, ToolsCalled | MessageAdded):
-            assert event.usage is not None and 1 <= event.usage.completions <= 1 + RETRIES, (
-                "the cap on tries was exceeded"
-            )
+            assert event.usage is not None
+            assert 1 <= event.usage.completions <= 1 + RETRIES, "the cap on tries was exceeded"
         first = found if first == "nothing" else first
     return first
 

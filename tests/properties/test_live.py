@@ -6,7 +6,9 @@ from typing import TypeVar
 
 import pytest
 
+from tests.engine.support import World, hold_commits, sent
 from turnlog.engine.engine import code_version
+from turnlog.engine.models.scripted import say
 from turnlog.fsm import Session, pending, replay
 from turnlog.fsm import events as ev
 from turnlog.fsm import inputs as inp
@@ -59,6 +61,21 @@ def test_invariant_02_what_is_heard_or_acted_on_is_durable(stories: list[Story])
             assert act.call_id in {row.event.call_id for row in starts if isinstance(row.event, ev.ToolStarted)}
         for one in story.told:
             assert one.durable >= one.outcome.seq
+
+
+async def test_invariant_02_a_model_is_not_asked_before_the_message_is_durable(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    agent = world.agent(say("hello"))
+    async with world.engine(agent) as engine:
+        c = await engine.create("s")
+        there, go = hold_commits(engine)
+        saying = asyncio.create_task(c.send("hi"))
+        await there.wait()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert sent(agent) == []
+        go()
+        assert (await saying).text == "hello"
 
 
 def test_invariant_02_a_commit_reaches_the_disk_before_it_is_acknowledged(tmp_path: Path) -> None:

@@ -119,9 +119,15 @@ async def test_a_grant_holds_for_its_user_alone_is_listed_and_can_be_taken_back(
         await card(bob_feed)
 
         assert (await bob.command("grants", session=his)).type == "grants"
-        with pytest.raises(Exception, match="no grant"):
-            await bob.revoke(his, line.grant)
-        assert (await ann.revoke(hers, line.grant)).refused is None
+        foreign = (await bob.revoke(his, line.grant)).refused
+        assert foreign is not None
+        assert (foreign.code, foreign.why) == (
+            "invalid", f"no grant '{line.grant}' holds for 'bob': it is another's, was revoked, or never was"
+        )  # fmt: skip
+        assert served.of_kind(his, "grant_revoked") == []
+        assert (await ann.revoke(hers, line.grant, id="r")).refused is None
+        assert (await ann.revoke(hers, line.grant, id="r")).repeated
+        assert (await ann.revoke(hers, line.grant)).refused is not None
         assert await ann.grants(hers) == ()
         await ann.send(hers, "pay")
         await card(ann_feed)

@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
-from tests.server.support import Served, World, body, card, received, rest
+from tests.server.support import Served, World, body, card, received, rest, token
 from tests.server.test_approvals import pay_each_time, say_word
 from tests.server.test_turns import opened
 from turnlog.server import Client, ClientError
+from turnlog.server.client import Feed
+from turnlog.server.commands import TRIES
 from turnlog.server.frames import ErrorFrame
 
 CHANGES: dict[str, dict[str, Any]] = {
@@ -128,16 +130,56 @@ async def test_an_observer_sees_what_an_approver_decides(world: World) -> None:
         assert world.ledger == [("pay", 5, "A")]
 
 
-async def test_tries_of_one_connection_fill_no_log(world: World) -> None:
+async def test_tries_fill_no_log_however_many_connections_they_come_over(world: World) -> None:
+    """So many of one person in one session are on record, the last of them says so; others are not hidden by them."""
     async with world.up(world.agent()) as served:
         ann, session, feed = await opened(served)
-        bob = await served.client("bob")
-        for _ in range(50):
-            with pytest.raises(ClientError, match="unknown_session"):
-                await bob.stop(session)
+        _, other, _ = await opened(served)
+        for _ in range(4):
+            async with await Client.connect(served.server.url, token("bob")) as bob:
+                for _ in range(15):
+                    with pytest.raises(ClientError, match="unknown_session"):
+                        await bob.stop(session)
+        with pytest.raises(ClientError, match="unknown_session"):
+            await (await served.client("bob")).stop(other)
+        with pytest.raises(ClientError, match="unauthorised"):
+            await (await served.client("eve")).stop(session)
         await ann.grant(session, "pay")
         await feed.until("grant_recorded")
-        assert served.kinds(session).count("input_refused") == 20
+        actors = [row.actor for row in served.rows(session) if row.event.kind == "input_refused"]
+        assert actors == ["person:bob"] * TRIES + ["person:eve"]
+        told = [one.why for one in served.of_kind(session, "input_refused")]
+        assert [why.endswith("further tries are not recorded") for why in told] == [False] * (TRIES - 1) + [True, False]
+        assert [one.input for one in served.of_kind(other, "input_refused")] == ["stop"]
+
+
+@pytest.mark.parametrize("scope", ["session", "user"])
+async def test_an_approver_cannot_make_a_grant_of_a_decision(world: World, scope: str) -> None:
+    async with world.up(world.playing(pay_each_time)) as served:
+        ann, session, feed = await opened(served)
+        approver = await served.client("max")
+        await ann.send(session, "pay")
+        asked = await card(feed)
+        word = (session, asked["request_id"], asked["digest"], "approved")
+        with pytest.raises(ClientError, match="unauthorised: the role approver may not grant: leave out `remember`"):
+            await approver.decide(*word, remember=scope)
+        row = await feed.until("input_refused")
+        assert (row.actor, row.state, body(row)["about"]) == ("person:max", "awaiting_approval", asked["request_id"])
+        assert body(row)["why"] == "max (approver) may not grant in this session"
+        assert served.of_kind(session, "grant_recorded") == []
+        assert (world.ledger, served.engine.grants.of("ann")) == ([], ())
+        assert (await approver.decide(*word)).refused is None
+        await rest(feed)
+        assert world.ledger == [("pay", 5, "A")]
+        await ann.send(session, "pay")
+        assert (await ann.decide(session, *(await again_asked(feed)), "approved", remember=scope)).refused is None
+        await feed.until("grant_recorded")
+
+
+async def again_asked(feed: Feed) -> tuple[str, str]:
+    """The next request and its digest."""
+    asked = await card(feed)
+    return asked["request_id"], asked["digest"]
 
 
 # Resends ------------------------------------------------------------------------------------------

@@ -1,0 +1,64 @@
+"""A session in which nothing happens leaves memory, loses nothing, and comes back."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.engine.support import World, reached, request
+from turnlog.engine import Agent
+from turnlog.engine.models.base import Delta, ModelCall, ModelReply
+from turnlog.engine.models.scripted import call, say
+from turnlog.fsm.events import Limits
+
+
+@pytest.mark.accept(32)
+async def test_an_idle_session_is_suspended_and_goes_on_when_somebody_speaks(world: World) -> None:
+    async with world.engine(world.agent(say("one"), say("two")), idle_seconds=300) as engine:
+        c = await engine.create("s")
+        assert (await c.send("hi")).text == "one"
+        world.clock.advance(299)
+        assert list(engine.in_memory) == ["s"]
+        world.clock.advance(301)
+        await asyncio.sleep(0)
+        assert not engine.in_memory
+        assert c.session.state == "interrupt", "suspended is not lost"
+        assert (await c.send("hello again")).text == "two"
+
+
+@pytest.mark.accept(32)
+async def test_a_watched_session_stays_and_one_that_waits_for_a_person_for_ever_comes_back_with_the_word(
+    world: World,
+) -> None:
+    agent = world.agent(call(("pay", {"amount": 1, "to": "A"})), say("paid"))
+    async with world.engine(agent, idle_seconds=5, limits=Limits(approval_seconds=None)) as engine:
+        waiting, watched = await engine.create("waiting"), await engine.create("watched")
+        watched.subscribe(lambda _: None)
+        await waiting.send("pay")
+        for _ in range(5):
+            world.clock.advance(5)
+            await asyncio.sleep(0)
+        assert engine.in_memory == ("watched",)
+        await waiting.decide(request(waiting), "approved")
+        await waiting.rest()
+        assert world.ledger == [("pay", 1, "A")]
+
+
+class Silent:
+    """A model that never says anything."""
+
+    name = "silent"
+
+    async def stream(self, _: ModelCall) -> AsyncIterator[Delta | ModelReply]:
+        await asyncio.Event().wait()
+        yield say("never")
+
+
+async def test_the_time_limit_of_a_turn_ends_a_model_that_says_nothing(world: World) -> None:
+    async with world.engine(Agent("@agent", Silent()), limits=Limits(turn_seconds=60)) as engine:
+        c = await engine.create("s")
+        await c.say("hi")
+        world.clock.advance(60)
+        await reached(c, lambda s: s.state == "interrupt")
+        assert [row.event.kind for row in c.rows()][-1] == "turn_interrupted"
+        assert c.rows()[-1].actor == "timer"
