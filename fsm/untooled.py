@@ -21,7 +21,7 @@ _DEEPEST_REF = 4
 _LEFT_OUT = "(earlier messages are left out)"
 _CONTINUE = "(Continue.)"
 _WORDS = (("Hello!", "Hello! What can I do for you?"), ("Thank you!", "You are welcome."))
-_RESULTS = 5  # tools that are shown with a result
+_RESULTS = (0, 2, 4)  # tools that are shown with a result: with more of them, words become too likely
 _RULES = """You can use tools. Answer with one JSON object and nothing else:
 {{"name": "TOOL", "arguments": {{...}}}}
 To answer in words use the tool {answer}. The tools:"""
@@ -171,7 +171,7 @@ def _show_examples(turns: _Turns, tools: Sequence[Offered], offer: Offer) -> Non
             question, arguments = examples[turn]
             turns.user(question)
             turns.assistant(spoken(tool.name, arguments))
-            if not turn and place < _RESULTS:
+            if not turn and place in _RESULTS:
                 # That a result leads to words, and not to the same call again.
                 turns.user(f"Result of {tool.name}: done")
                 turns.assistant(spoken(offer.answer, {"text": "It is done."}))

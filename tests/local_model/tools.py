@@ -56,6 +56,7 @@ class Desk:
         @tool(examples=[
             ("How do you say 'cat' in French?", {"text": "cat", "language": "French"}),
             ("Translate 'good night' into Italian.", {"text": "good night", "language": "Italian"}),
+            ("What is 'house' in Spanish?", {"text": "house", "language": "Spanish"}),
         ])  # fmt: skip
         async def translate(text: str, language: str) -> str:
             """Translate a text into a language."""
