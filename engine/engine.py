@@ -86,13 +86,16 @@ class Engine:
         max_live: int = 1000,
         idle_seconds: float | None = 300.0,
     ) -> None:
+        self.directors = dict(directors or {})
+        for channel in channels:
+            if channel.director and channel.director not in self.directors:
+                raise Misuse(f"channel {channel.name!r} has no director {channel.director!r}: pass directors={{...}}")
         self.log = log if not isinstance(log, str | Path) else SQLiteLog(log)
         seats = [agent for agent in agents if agent.model is None]
         self.commits = Commits(self.log)
         self.agents = tuple(agents) if seats or len(agents) > 1 else (person(), *agents)
         self.channels = tuple(channels)
         self.registry = Registry(_unique([*tools, *(tool for agent in agents for tool in agent.tools)]), auto_approve)
-        self.directors = dict(directors or {})
         self.limits = limits or Limits()
         self.clock = clock or SystemClock()
         self.new_id = new_id
@@ -198,7 +201,7 @@ class Engine:
         await asyncio.gather(*self._opening.values(), *self._tasks, return_exceptions=True)
         await asyncio.gather(*(hub.close() for hub in list(self._hubs.values())))
         self._hubs.clear()
-        for model in {id(one.model): one.model for one in self.agents}.values():
+        for model in {id(one): one for one in (*(one.model for one in self.agents), *self.directors.values())}.values():
             if (aclose := getattr(model, "aclose", None)) is not None:
                 await aclose()
         self.threads.shutdown(wait=False, cancel_futures=True)
@@ -313,10 +316,6 @@ class Engine:
     def agent(self, name: str) -> Agent | None:
         """A configured agent."""
         return next((agent for agent in self.agents if agent.name == name), None)
-
-    def director(self, name: str) -> Model | None:
-        """A configured director."""
-        return self.directors.get(name)
 
     async def keep(self, data: bytes) -> str:
         """Store bytes by digest."""

@@ -17,9 +17,10 @@ from ..fsm import inputs as inp
 from ..fsm.canonical import canonical, clean, text_digest
 from ..fsm.effects import CallModel, ChooseSpeaker, Effect, RunTool, WaitUntil
 from ..fsm.errors import CorruptLog, StorageError, StorageFailed
-from ..fsm.events import ApprovalResolved, Attachment, Row, ToolsCalled, Usage
+from ..fsm.events import ApprovalResolved, Attachment, Row, ToolsCalled
 from .context import model_call
-from .models.base import CallDelta, ModelError, ModelReply, ReasoningDelta, TextDelta
+from .directors import chosen
+from .models.base import CallDelta, ModelError, ModelReply, ReasoningDelta, TextDelta, counted
 from .notices import Piece, Trouble
 from .proposals import propose
 from .tools.function import Tool, ToolContext
@@ -155,7 +156,7 @@ class Runner:
                 key=effect.key, message_id=message_id, text=clean(reply.text),
                 calls=propose(reply.calls, names, engine.registry, cut=reply.finish == "length"),
                 reasoning=clean(reply.reasoning),
-                extras=clean(reply.extras), usage=_counted(reply.usage), model=reply.model or agent.model.name,
+                extras=clean(reply.extras), usage=counted(reply.usage), model=reply.model or agent.model.name,
                 finish=reply.finish, request=record, available=names,
                 actor=f"agent:{effect.speaker}",
             ),
@@ -198,13 +199,7 @@ class Runner:
             self._hub.publish(Piece(self._hub.session.id, message_id, kind, at, text, index, name))
 
     async def _choose(self, effect: ChooseSpeaker) -> None:
-        engine = self._hub.engine
-        director = engine.director(self._hub.session.channels[effect.channel].director)
-        raw = ""
-        if director is not None and len(effect.candidates) > 1:
-            call = self._hub.director_call(effect.channel, effect.candidates, effect.attempt)
-            raw = (await self._stream(_quiet(director.stream(call)), "")).text
-        self._deliver(effect.key, inp.SpeakerChosen(effect.key, clean(raw), engine.seed()))
+        self._deliver(effect.key, await chosen(self._hub, effect, self._stream))
 
     async def _run_tool(self, effect: RunTool, source: Row | None) -> None:
         engine = self._hub.engine
@@ -315,20 +310,6 @@ class Runner:
             loop.call_soon_threadsafe(hub.publish, piece)
 
         return note
-
-
-async def _quiet(deltas: Any) -> Any:
-    """Only the reply: a director's words are not shown as a message."""
-    async for delta in deltas:
-        if isinstance(delta, ModelReply):
-            yield delta
-
-
-_ONE = Usage(completions=1)
-
-
-def _counted(usage: Usage) -> Usage:
-    return usage if usage.completions else usage.plus(_ONE)
 
 
 def _call(loop: asyncio.AbstractEventLoop, callback: Callable[..., None], *given: object) -> None:
