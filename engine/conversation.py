@@ -153,6 +153,10 @@ class Conversation:
         """Let a tool run again that runs once per session, or needs a pause."""
         return await self._do(inp.AllowRerun(tool, f"person:{by}"), command, tool)
 
+    async def remove_member(self, channel: str, member: str, *, by: str = "local", command: str = "") -> Outcome:
+        """Take a member out of a channel. One that was to speak is replaced by another choice, if anybody is left."""
+        return await self._do(inp.RemoveMember(channel, member, f"person:{by}"), command, channel, member)
+
     async def _resting(self, given: inp.Input, command: str, *content: Any) -> Turn:
         answers: list[str] = []
 

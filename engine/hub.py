@@ -22,14 +22,12 @@ from ..fsm.errors import (
     StorageFull,
 )
 from ..fsm.events import Row
-from ..fsm.history import UserMessage, view
 from ..fsm.session import Session, replay
 from ..fsm.states import State
 from ..store.base import Command, Draft
 from .context import History
 from .grants import uses
 from .inbox import Batch, Item, Outcome, failure, repeated
-from .models.base import ModelCall
 from .notices import Listener, Notice, Rows, Trouble
 from .runner import PROBE_SECONDS, Runner
 
@@ -193,15 +191,6 @@ class Hub:
             self._history = History(self.engine.width)
             self._history.load(self.engine.log, self.session.id, self.session.seq)
         return self._history
-
-    def director_call(self, channel: str, candidates: tuple[str, ...], attempt: int) -> ModelCall:
-        """What a director is asked."""
-        group = self.session.channels[channel]
-        roles = "\n".join(f"{name}: {self.session.agents[name].role}" for name in group.members)
-        transcript = view(self.history().exchanges, "", channel, group.members)
-        ask = f"{group.role}\nThe members are:\n{roles}\nAnswer with one name only: who speaks next?"
-        choice = UserMessage(f"Who of {', '.join(candidates)} speaks next? Answer with one name only.")
-        return ModelCall(ask.strip(), [*transcript, choice], index=self.session.step, attempt=attempt)
 
     # The loop -------------------------------------------------------------------------------------
 

@@ -2,27 +2,24 @@
 
 import asyncio
 import contextlib
-import inspect
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from dataclasses import asdict, is_dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
-
-from pydantic import BaseModel
-from pydantic_core import to_json
 
 from ..fsm import inputs as inp
 from ..fsm.canonical import canonical, clean, text_digest
 from ..fsm.effects import CallModel, ChooseSpeaker, Effect, RunTool, WaitUntil
 from ..fsm.errors import CorruptLog, StorageError, StorageFailed
-from ..fsm.events import ApprovalResolved, Attachment, Row, ToolsCalled, Usage
+from ..fsm.events import ApprovalResolved, Attachment, Row, ToolsCalled
 from .context import model_call
-from .models.base import CallDelta, ModelError, ModelReply, ReasoningDelta, TextDelta
+from .directors import chosen
+from .models.base import CallDelta, ModelError, ModelReply, ReasoningDelta, TextDelta, counted
 from .notices import Piece, Trouble
 from .proposals import propose
 from .tools.function import Tool, ToolContext
+from .values import told, told_value
 
 if TYPE_CHECKING:
     from .hub import Hub
@@ -147,7 +144,7 @@ class Runner:
             attempt=effect.attempt,
         )
         message_id = engine.new_id("m")
-        reply = await self._stream(agent.model.stream(call), message_id)
+        reply = await self._stream(agent.model.stream(call), message_id, effect.key)
         names = hub.session.agents[effect.speaker].tools
         self._deliver(
             effect.key,
@@ -155,13 +152,13 @@ class Runner:
                 key=effect.key, message_id=message_id, text=clean(reply.text),
                 calls=propose(reply.calls, names, engine.registry, cut=reply.finish == "length"),
                 reasoning=clean(reply.reasoning),
-                extras=clean(reply.extras), usage=_counted(reply.usage), model=reply.model or agent.model.name,
+                extras=clean(reply.extras), usage=counted(reply.usage), model=reply.model or agent.model.name,
                 finish=reply.finish, request=record, available=names,
                 actor=f"agent:{effect.speaker}",
             ),
         )  # fmt: skip
 
-    async def _stream(self, deltas: Any, message_id: str) -> ModelReply:
+    async def _stream(self, deltas: Any, message_id: str, key: str) -> ModelReply:
         offsets: dict[tuple[str, int], int] = {}
         reply: ModelReply | None = None
         try:
@@ -169,7 +166,8 @@ class Runner:
                 if isinstance(delta, ModelReply):
                     reply = delta
                     break
-                self._piece(delta, message_id, offsets)
+                if key in self._tasks:  # a model that goes on after it was called off is not heard
+                    self._piece(delta, message_id, offsets)
         finally:
             close: Callable[[], Coroutine[Any, Any, None]] | None = getattr(deltas, "aclose", None)
             if close is not None:
@@ -198,13 +196,7 @@ class Runner:
             self._hub.publish(Piece(self._hub.session.id, message_id, kind, at, text, index, name))
 
     async def _choose(self, effect: ChooseSpeaker) -> None:
-        engine = self._hub.engine
-        director = engine.director(self._hub.session.channels[effect.channel].director)
-        raw = ""
-        if director is not None and len(effect.candidates) > 1:
-            call = self._hub.director_call(effect.channel, effect.candidates, effect.attempt)
-            raw = (await self._stream(_quiet(director.stream(call)), "")).text
-        self._deliver(effect.key, inp.SpeakerChosen(effect.key, clean(raw), engine.seed()))
+        self._deliver(effect.key, await chosen(self._hub, effect, partial(self._stream, key=effect.key)))
 
     async def _run_tool(self, effect: RunTool, source: Row | None) -> None:
         engine = self._hub.engine
@@ -258,17 +250,15 @@ class Runner:
             values[tool.context_parameter] = context
         if not tool.blocking:
             return "ok", told_value(await tool.function(**values))
-        work = self._hub.engine.threads.submit(_caught, tool.function, values)
+        work = self._hub.engine.threads.submit(tool.name, tool.function, values)
         try:
             value, failed = await asyncio.shield(asyncio.wrap_future(work))
             if failed is not None:
                 return "error", told(failed)
-            # An async function behind a plain wrapper: what the thread brought is still to be run.
-            return "ok", told_value(await value if inspect.isawaitable(value) else value)
-        except asyncio.CancelledError:
-            if not work.cancel():  # one that waits for a free thread never begins; one that runs cannot be cancelled
-                loop = asyncio.get_running_loop()
-                work.add_done_callback(lambda done: _call(loop, self._late, effect, done))
+            return "ok", value if isinstance(value, str) else told_value(await value)
+        except asyncio.CancelledError:  # a thread cannot be cancelled
+            loop = asyncio.get_running_loop()
+            work.add_done_callback(lambda done: _call(loop, self._late, effect, done))
             raise
 
     def _late(self, effect: RunTool, done: "Future[Any]") -> None:
@@ -276,7 +266,7 @@ class Runner:
         if self._hub.closed:
             return
         value, failed = done.result()
-        content = told(failed) if failed is not None else told_value(value)
+        content = told(failed) if failed is not None else value if isinstance(value, str) else told_value(value)
         self._hub.put(
             inp.ToolFinished(
                 effect.key, effect.call_id, "ok" if failed is None else "error", clean(content)[:CONTENT_SHOWN],
@@ -317,72 +307,7 @@ class Runner:
         return note
 
 
-async def _quiet(deltas: Any) -> Any:
-    """Only the reply: a director's words are not shown as a message."""
-    async for delta in deltas:
-        if isinstance(delta, ModelReply):
-            yield delta
-
-
-_ONE = Usage(completions=1)
-
-
-def _counted(usage: Usage) -> Usage:
-    return usage if usage.completions else usage.plus(_ONE)
-
-
 def _call(loop: asyncio.AbstractEventLoop, callback: Callable[..., None], *given: object) -> None:
     """From a thread into the loop; after the loop has ended there is nobody to tell."""
     with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(callback, *given)
-
-
-def told(error: BaseException) -> str:
-    """An exception in words, even one that cannot say what it is."""
-    try:
-        return f"{type(error).__name__}: {error}"
-    except Exception:  # noqa: BLE001 - its __str__ is anybody's code
-        return type(error).__name__
-
-
-def _caught(function: Callable[..., Any], values: dict[str, Any]) -> tuple[Any, BaseException | None]:
-    """Run in a thread: what it raises is a value, since some exceptions mean something to futures and event loops."""
-    try:
-        return function(**values), None
-    except BaseException as error:  # noqa: BLE001 - a tool may raise anything
-        return None, error
-
-
-def told_value(value: Any) -> str:
-    """A tool's value as text; of one that has none the model hears that the tool did run."""
-    try:
-        return as_text(value)
-    except Exception as error:  # noqa: BLE001 - a value's methods are anybody's code
-        return f"(The tool ran. Its result, a {type(value).__name__}, cannot be shown: {told(error)})"
-
-
-def as_text(value: Any) -> str:
-    """A tool's value as text for a model: a text as it is, else JSON.
-
-    NaN and infinities become their names as texts, bytes become base64, half characters become U+FFFD.
-    """
-    if isinstance(value, str):
-        return value
-    if value is None:
-        return ""
-    return to_json(_plain(value), inf_nan_mode="strings", bytes_mode="base64", fallback=str).decode()
-
-
-def _plain(value: Any) -> Any:
-    """The value with clean texts: the serializer refuses half characters wherever they stand."""
-    if isinstance(value, str):
-        return clean(value)
-    if isinstance(value, BaseModel):
-        value = value.model_dump()
-    elif is_dataclass(value) and not isinstance(value, type):
-        value = asdict(value)
-    if isinstance(value, dict):
-        return {_plain(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(item) for item in value]
-    return value

@@ -110,7 +110,7 @@ def _unfit(session: Session, given: inp.Input, now: int, new_id: NewId, why: str
         case inp.ModelReplied(key=key, actor=actor):
             given = inp.ModelFailed(key, "unfit_reply", why, actor=actor)
         case inp.SpeakerChosen(key=key, seed=seed, actor=actor):
-            given = inp.SpeakerChosen(key, "", seed, actor)
+            given = inp.SpeakerChosen(key, "", seed, actor, given.model, given.usage)
         case _:
             return inp.Refusal("invalid", why)
     return REACT[type(given)](session, given, now, new_id)

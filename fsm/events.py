@@ -28,9 +28,9 @@ from .values import (
 __all__ = [  # the parts of events are imported from here, too
     "KINDS", "AgentSpec", "AnyEvent", "ApprovalRequested", "ApprovalResolved", "ApprovalShown",
     "ApprovalsSettled", "Attachment", "CallRecord", "Channel", "Citation", "Code", "Event", "EventBase",
-    "GrantRecorded", "GrantRevoked", "InputRefused", "Limits", "MessageAdded", "MessageQueued", "ModelRequest",
-    "Outcome", "Parent", "Question", "QuestionAnswered", "QuestionAsked", "Repeats", "RerunAllowed", "Row",
-    "SessionResumed", "SessionStarted", "SessionTerminated", "SpeakerSelected", "ToolOutcome", "ToolReturned",
+    "GrantRecorded", "GrantRevoked", "InputRefused", "Limits", "MemberRemoved", "MessageAdded", "MessageQueued",
+    "ModelRequest", "Outcome", "Parent", "Question", "QuestionAnswered", "QuestionAsked", "Repeats", "RerunAllowed",
+    "Row", "SessionResumed", "SessionStarted", "SessionTerminated", "SpeakerSelected", "ToolOutcome", "ToolReturned",
     "ToolStarted", "ToolsCalled", "TurnContinued", "TurnFailed", "TurnInterrupted", "TurnRetried", "Usage",
     "Value", "Via", "Why",
 ]  # fmt: skip
@@ -106,7 +106,10 @@ class SessionResumed(EventBase):
 
 
 class SpeakerSelected(EventBase):
-    """A channel's next speaker. `raw` is the director's answer, `seed` what a random choice used."""
+    """A channel's next speaker. `raw` is the director's answer, `seed` what a random choice used.
+
+    `model` and `usage` are those of the director, where one was asked.
+    """
 
     kind: Literal["speaker_selected"] = "speaker_selected"
     channel: str
@@ -114,6 +117,16 @@ class SpeakerSelected(EventBase):
     by: Literal["director", "random", "only_candidate"]
     raw: str = ""
     seed: int | None = None
+    model: str = ""
+    usage: Usage | None = None
+
+
+class MemberRemoved(EventBase):
+    """A member of a channel speaks there no more."""
+
+    kind: Literal["member_removed"] = "member_removed"
+    channel: str
+    member: str
 
 
 class ToolsCalled(EventBase):
@@ -350,6 +363,7 @@ Event = (
     | MessageQueued
     | SessionResumed
     | SpeakerSelected
+    | MemberRemoved
     | ToolsCalled
     | ApprovalRequested
     | ApprovalShown

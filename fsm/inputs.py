@@ -172,6 +172,15 @@ class AllowRerun:
     actor: str
 
 
+@dataclass(frozen=True, slots=True)
+class RemoveMember:
+    """A person takes a member out of a channel."""
+
+    channel: str
+    member: str
+    actor: str
+
+
 # What the shell observed -----------------------------------------------------------------------
 
 
@@ -243,12 +252,14 @@ class ModelFailed:
 
 @dataclass(frozen=True, slots=True)
 class SpeakerChosen:
-    """The director's raw answer ("" there is no director), and a number to fall back on."""
+    """The director's raw answer ("" there is no director, or it was not asked), and a number to fall back on."""
 
     key: str
     raw: str
     seed: int
     actor: str = "director"
+    model: str = ""
+    usage: Usage | None = None
 
 
 class ToolsReady(NamedTuple):
@@ -300,6 +311,7 @@ Input = (
     | Grant
     | Revoke
     | AllowRerun
+    | RemoveMember
     | Resume
     | ModelReplied
     | ModelFailed

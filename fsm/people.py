@@ -336,6 +336,20 @@ def _allow_rerun(s: Session, i: inp.AllowRerun, _now: int, _new_id: NewId) -> Re
     return [ev.RerunAllowed(tool=i.tool)]
 
 
+def _remove_member(s: Session, i: inp.RemoveMember, _now: int, _new_id: NewId) -> Reaction:
+    if refusal := _closed(s, i.actor):
+        return refusal
+    group = s.channels.get(i.channel)
+    if group is None or i.member not in group.members or (i.channel, i.member) in s.left:
+        return inp.Refusal("invalid", f"{i.member!r} is no member of a channel {i.channel!r}: nobody was removed")
+    busy = s.question is not None or s.open_calls or s.state is State.AWAITING_APPROVAL
+    if busy and (s.speaker, s.listener) == (i.member, i.channel):
+        return inp.Refusal("conflict", f"{i.member!r} waits for its tools: stop the turn first")
+    if s.state is State.AWAITING_APPROVAL:
+        return inp.Refusal("conflict", "a request is open: decide it, or stop the turn first")
+    return [ev.MemberRemoved(channel=i.channel, member=i.member)]
+
+
 def _refuse(s: Session, i: inp.Refuse, _now: int, _new_id: NewId) -> Reaction:
     if not s.started:
         return inp.Refusal("invalid", f"there is no session {s.id!r} to refuse in")
@@ -354,5 +368,6 @@ ON_COMMAND: dict[type, Callable[[Session, Any, int, NewId], Reaction]] = {
     inp.Grant: _grant,
     inp.Revoke: _revoke,
     inp.AllowRerun: _allow_rerun,
+    inp.RemoveMember: _remove_member,
     inp.Refuse: _refuse,
 }

@@ -147,13 +147,13 @@ def _speaker_chosen(s: Session, i: inp.SpeakerChosen, _now: int, _new_id: NewId)
     if s.speaker not in s.channels or not _expected(s, i.key):
         return inp.Refusal("stale", f"the choice {i.key} came when nobody waited for it any more")
     allowed = candidates(s, s.speaker)
-    speaker, by = choose(i.raw, allowed, i.seed)
-    seed = i.seed if by == "random" else None
+    speaker, by = choose(i.raw, allowed, i.seed, s.agents)
     return [
-        ev.SpeakerSelected.model_validate(
-            {"channel": s.speaker, "speaker": speaker, "by": by, "raw": i.raw, "seed": seed}
-        )
-    ]
+        ev.SpeakerSelected.model_validate({
+            "channel": s.speaker, "speaker": speaker, "by": by, "raw": i.raw,
+            "seed": i.seed if by == "random" else None, "model": i.model, "usage": i.usage,
+        })
+    ]  # fmt: skip
 
 
 def _tools_ready(s: Session, i: inp.ToolsReady, now: int, new_id: NewId) -> Reaction:

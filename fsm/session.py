@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 
 from . import events as ev
 from .approval import Standing, use
+from .choices import member_removed, speaker_selected
 from .dedupe import Run, forget, lasting, remember
 from .errors import GapInLog, IllegalEvent
 from .parts import Call, Last, Settled
@@ -64,6 +65,7 @@ class Session(NamedTuple):
     grants: tuple[Standing, ...] = ()
     runs: tuple[Run, ...] = ()
     deadline: int | None = None
+    left: tuple[tuple[str, str], ...] = ()
 
     @property
     def started(self) -> bool:
@@ -225,10 +227,6 @@ def _session_resumed(s: Session, e: ev.SessionResumed) -> Changes:
     return {"epoch": e.epoch, "calls": calls}
 
 
-def _speaker_selected(_: Session, e: ev.SpeakerSelected) -> Changes:
-    return {"speaker": e.speaker, "listener": e.channel, "attempt": 0}
-
-
 def _tools_called(s: Session, e: ev.ToolsCalled) -> Changes:
     calls = tuple(
         Call(
@@ -358,7 +356,8 @@ _FOLDS: dict[str, Callable[[Session, Any], Changes]] = {
     "message_added": _message_added,
     "message_queued": _message_queued,
     "session_resumed": _session_resumed,
-    "speaker_selected": _speaker_selected,
+    "speaker_selected": speaker_selected,
+    "member_removed": member_removed,
     "tools_called": _tools_called,
     "approval_requested": _approval_requested,
     "approval_shown": _approval_shown,

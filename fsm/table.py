@@ -81,6 +81,7 @@ ROWS: tuple[Arrow, ...] = (
     *_stay("message_queued", SUCCESS, AWAITING, INTERRUPT),
     *_stay("session_resumed", SUCCESS, INTERRUPT, AWAITING),
     *_stay("speaker_selected", SUCCESS),
+    *_stay("member_removed", SUCCESS, INTERRUPT, ERROR),
     *_stay("tools_called", SUCCESS),
     (SUCCESS, "approval_requested", AWAITING),
     (AWAITING, "approval_requested", AWAITING),

@@ -11,6 +11,7 @@ RESULTS = "tests/fsm/test_decide_results.py"
 STOP = "tests/fsm/test_decide_stop.py"
 TURNS = "tests/fsm/test_decide_turns.py"
 GRAPH = "tests/fsm/test_decide_graph.py"
+GROUPS = "tests/fsm/test_groups.py"
 DEDUPE = "tests/fsm/test_dedupe.py"
 PICKS = "tests/fsm/test_picks.py"
 WEAK = "tests/engine/test_untooled.py"
@@ -159,6 +160,13 @@ MUTANTS = (
     Mutant("control", "fsm/results.py", r'r"\s*(TERMINATE|INTERRUPT)\s*"', r'r"(TERMINATE|INTERRUPT)"',
            GRAPH, "trimmed"),
     Mutant("speaker", "fsm/director.py", " and name != last", "", GRAPH, "never_the_last_one"),
+    Mutant("speaker", "fsm/director.py", "        and (channel, name) not in session.left\n", "", GROUPS, "removed"),
+    Mutant("speaker", "fsm/director.py", "(*allowed, *(name for name in known if name not in allowed))", "allowed",
+           GROUPS, "may_not_speak"),
+    Mutant("speaker", "fsm/choices.py", '"listener": "", "step": s.step + 1}', '"listener": ""}',
+           GROUPS, "removed_while"),
+    Mutant("usage", "fsm/choices.py", '{**changes, "usage": s.usage.plus(e.usage)}', "changes",
+           GROUPS, "tokens_of_a_director"),
     Mutant("granted", "fsm/results.py", "if call.facts is None or call.tool not in granted:", "if call.facts is None:",
            RESULTS, "not_granted"),
     Mutant("arguments", "fsm/results.py", "    if call.problem or call.parsed is None:\n",

@@ -12,6 +12,12 @@ ROOT = Path(__file__).resolve().parents[1]
 # What an example must print. `support.py` and `client.py` are run by the tests of the README.
 PRINTS = {
     "limits.py": ("interrupt: limit", "interrupt: Here you are.", "terminated: stopped"),
+    "group.py": (
+        "clerk has left",
+        "-> writer, by director 'Role: writer,",
+        "by random 'TERMINATE'",
+        "ended: max_rounds",
+    ),
     "repeats.py": ("duplicate - Not run: open_ticket runs once per session", "I searched once"),
     "weak_model.py": ('weather {"city": "Lima"} after 2 tries', "Take an umbrella"),
 }

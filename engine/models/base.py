@@ -80,6 +80,14 @@ class ModelReply:
     finish: str = "stop"
 
 
+_ONE = Usage(completions=1)
+
+
+def counted(usage: Usage) -> Usage:
+    """A completion is one, also where the provider did not count it."""
+    return usage if usage.completions else usage.plus(_ONE)
+
+
 Delta = TextDelta | ReasoningDelta | CallDelta
 
 

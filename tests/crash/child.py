@@ -27,12 +27,14 @@ from turnlog.engine import (
     SystemClock,
     Tool,
     ToolContext,
+    person,
     tool,
 )
 from turnlog.engine.models.base import Delta, ModelCall, ModelReply
-from turnlog.engine.models.scripted import ScriptedModel
+from turnlog.engine.models.scripted import ScriptedModel, say
 from turnlog.fsm.errors import UnknownSession
-from turnlog.fsm.events import ApprovalRequested, Limits
+from turnlog.fsm.events import ApprovalRequested, Channel, Limits
+from turnlog.fsm.history import UserMessage
 from turnlog.store import Command, Draft, SQLiteLog
 from turnlog.store.base import Then
 
@@ -124,6 +126,36 @@ class KillingModel(ScriptedModel):
             yield delta
 
 
+NAMES = ("ada", "bea", "cyd")
+
+
+class Director(ScriptedModel):
+    """Chooses by the number of the step, and keeps a synced line of each time that it was asked."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(lambda call: say(f"**{self.choice(call)}**"), "director")
+        self.ledger = job.ledger
+
+    def choice(self, call: ModelCall) -> str:
+        last = call.messages[-1]
+        assert isinstance(last, UserMessage)
+        allowed = last.text.removeprefix("Who of ").partition(" speaks")[0].split(", ")
+        return allowed[call.index % len(allowed)]
+
+    async def stream(self, call: ModelCall) -> AsyncIterator[Delta | ModelReply]:
+        keep(self.ledger, ["director", "director", {"step": call.index}])
+        async for delta in super().stream(call):
+            yield delta
+
+
+def keep(path: str, effect: list[Any]) -> None:
+    """Add a line to the ledger, for good."""
+    ledger = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(ledger, (json.dumps(effect, sort_keys=True) + "\n").encode())
+    os.fsync(ledger)
+    os.close(ledger)
+
+
 def tools(job: Job) -> list[Tool]:
     """look and pay have an effect that must not come twice; note may be repeated; burn is what people refuse."""
     runs: dict[str, int] = {}
@@ -133,11 +165,7 @@ def tools(job: Job) -> list[Tool]:
         mine = job.kill.what == "tool" and job.kill.kind == name and job.kill.nth == runs[name]
         if mine and job.kill.when == "before":
             die()
-        line = json.dumps([context.idempotency_key, name, arguments], sort_keys=True) + "\n"
-        ledger = os.open(job.ledger, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-        os.write(ledger, line.encode())
-        os.fsync(ledger)
-        os.close(ledger)
+        keep(job.ledger, [context.idempotency_key, name, arguments])
         if mine:
             die()
         return f"{name} done with {json.dumps(arguments, sort_keys=True)}"
@@ -187,9 +215,17 @@ class Life:
         agents = [Agent("@agent", model, role="Be brief.", tools=tools(self.job))]
         if self.scene.rounds:
             agents = [Agent(name, model, role="Go on for ever.") for name in ("left", "right")]
+        group: tuple[Channel, ...] = ()
+        if self.scene.group:
+            shared = agents[0].tools
+            agents = [person(), *(Agent(name, model, role="Talk.", tools=shared) for name in NAMES)]
+            group = (Channel(name="room", members=NAMES, director="d", max_rounds=self.scene.group),)
         log = KillingLog(self.job.db, self.job.kill)
         limits = Limits(approval_seconds=3600, max_rounds=self.scene.rounds or 100)
-        async with Engine(log, agents, limits=limits, clock=self.clock, auto_approve=()) as engine:
+        async with Engine(
+            log, agents, limits=limits, clock=self.clock, auto_approve=(), channels=group,
+            directors={"d": Director(self.job)},
+        ) as engine:  # fmt: skip
             names = [f"s{n}" for n in range(self.job.sessions)]
             await asyncio.gather(*(self.converse(engine, name) for name in names))
             if self.job.kill.what == "end":
@@ -202,7 +238,7 @@ class Life:
         try:
             c = await engine.open(name)
         except UnknownSession:
-            c = await engine.create(name, owner="ann")
+            c = await engine.create(name, owner="ann", entry="room" if self.scene.group else "")
         c.subscribe(self.heard)
         await self.settle(c)
         for place, text in enumerate(self.scene.says):

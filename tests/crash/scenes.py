@@ -14,6 +14,7 @@ class Scene:
     script: Sequence[Step] | Callable[[ModelCall], Step]
     says: Sequence[str]
     rounds: int = 0  # two agents talk to each other, for so many messages
+    group: int = 0  # three members of a group do, with a director
 
 
 PAY = ("pay", {"amount": 5, "to": "A"})
@@ -44,6 +45,8 @@ SCENES = {
     "batch": Scene(
         (call(LOOK, ("slow", {"what": "dig"}), ("look", {"q": "other"})), say("Done."), say("Hi.")), ("dig", "thanks")
     ),
+    # Each member looks something up before its first word.
+    "group": Scene(lambda given: say(f"word {given.index}") if given.index else call(LOOK), ("begin",), group=4),
     "pair": Scene(lambda call: say(f"word {call.index}"), ("begin",), rounds=5000),
     "load": Scene(
         tuple(step for n in range(60) for step in (call(("look", {"q": str(n)}), NOTE), say(f"answer {n}"))),

@@ -137,6 +137,23 @@ def a_group() -> Talk:
     return talk
 
 
+def a_group_that_is_left() -> Talk:
+    """One after the other is taken out: while it is to speak, after it failed, and while a person is awaited."""
+    members = tuple(ev.AgentSpec(name=name, model="m") for name in ("ada", "bea", "cyd"))
+    talk = Talk(USER, *members, channels=(ev.Channel(name="room", members=("ada", "bea", "cyd")),), entry="room")
+    talk.say()
+    talk.choose("ada")
+    talk.remove("ada")
+    talk.choose("bea")
+    talk.fail()
+    talk.remove("bea")
+    talk.retry()
+    talk.stop()
+    talk.remove("cyd")
+    talk.say("is anybody there?")
+    return talk
+
+
 def a_crash_while_a_tool_runs() -> Talk:
     """A tool was started and nobody knows how it ended."""
     talk = Talk(USER, BOT)
@@ -158,6 +175,7 @@ CONVERSATIONS = (
     a_failure,
     questions,
     a_group,
+    a_group_that_is_left,
     a_crash_while_a_tool_runs,
 )
 

@@ -114,6 +114,10 @@ class Talk:
         """Let a model speak for the awaited node."""
         return self.put(inp.Continue("person:ann"))
 
+    def remove(self, member: str, channel: str = "room", by: str = "person:ann") -> Decision:
+        """Take a member out of a channel."""
+        return self.put(inp.RemoveMember(channel, member, by))
+
     def answer(self, *answers: str, skip: bool = False) -> Decision:
         """Answer the open question."""
         asked = self.session.question

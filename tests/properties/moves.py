@@ -64,6 +64,8 @@ def _fitting(rng: Random, s: Session) -> "Make":
     """What the session waits for: walks of nothing else but chance hardly get anywhere."""
     if s.runs and _flip(rng, one_in=6):
         return _allow_rerun
+    if s.channels and _flip(rng, one_in=4 if s.state is State.ERROR else 40):
+        return _remove
     if s.state is State.SUCCESS:
         if _flip(rng, one_in=6):
             return _aloud
@@ -171,6 +173,11 @@ def _allow_rerun(rng: Random, s: Session) -> inp.Input:
     return inp.AllowRerun(rng.choice(tools), "person:ann" if _flip(rng, one_in=2) else rng.choice(ACTORS))
 
 
+def _remove(rng: Random, s: Session) -> inp.Input:
+    members = [*ROOM.members, s.speaker, "ghost"]
+    return inp.RemoveMember(rng.choice(["room", "room", "hall"]), rng.choice(members), rng.choice(ACTORS))
+
+
 def _answer(rng: Random, s: Session) -> inp.Input:
     answers = tuple(rng.choice(WORDS) for _ in range(rng.randrange(3)))
     return inp.Answer(_id(rng, s), None if _flip(rng, one_in=4) else answers, rng.choice(ACTORS))
@@ -224,6 +231,7 @@ _COMMANDED: tuple[Make, ...] = (
     lambda rng, s: inp.Show(_id(rng, s), _mark(rng, s), "tab", rng.choice(ACTORS)),
     lambda rng, s: inp.Revoke(rng.choice([*(one.grant.grant_id for one in s.grants), "g"]), rng.choice(ACTORS), "ann"),
     _allow_rerun,
+    _remove,
     lambda rng, _: inp.Start(rng.choice(WORDS), (), actor=rng.choice(ACTORS)),
     lambda rng, _: inp.Refuse(ev.InputRefused(code="invalid", input="frame", why="no JSON"), rng.choice(ACTORS)),
 )

@@ -1,0 +1,29 @@
+"""Folds of who was chosen to speak, and of who may be."""
+
+from typing import TYPE_CHECKING, Any
+
+from . import events as ev
+from .states import State
+
+if TYPE_CHECKING:
+    from .session import Session
+
+Changes = dict[str, Any]
+
+
+def speaker_selected(s: "Session", e: ev.SpeakerSelected) -> Changes:
+    """The chosen one answers the channel; what the choice cost counts for its turn."""
+    changes: Changes = {"speaker": e.speaker, "listener": e.channel, "attempt": 0}
+    return changes if e.usage is None else {**changes, "usage": s.usage.plus(e.usage)}
+
+
+def member_removed(s: "Session", e: ev.MemberRemoved) -> Changes:
+    """It speaks no more. If it was to, somebody else is to be chosen, or a person awaited in its place."""
+    changes: Changes = {"left": (*s.left, (e.channel, e.member))}
+    if (s.speaker, s.listener) != (e.member, e.channel):
+        return changes
+    if s.state is State.INTERRUPT:
+        return {**changes, "speaker": s.seat()}
+    # A new step, so that no key of the choice before is owed again.
+    ended: Changes = {"calls": (), "tool_calls": 0, "over_cap": False, "synthetic": False, "attempt": 0}
+    return {**changes, **ended, "speaker": e.channel, "listener": "", "step": s.step + 1}
