@@ -54,7 +54,9 @@ async def main() -> None:
             request = getattr(row.event, "request", None)
             if request is not None and request.choice is not None:
                 choice = request.choice
-                print(f"{row.event.kind}: {len(choice.tools)} of {choice.granted} by {choice.by}, always {choice.always}")
+                print(
+                    f"{row.event.kind}: {len(choice.tools)} of {choice.granted} by {choice.by}, always {choice.always}"
+                )
                 print("   ", ", ".join(choice.tools))
 
 

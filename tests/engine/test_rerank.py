@@ -183,17 +183,16 @@ async def test_each_turn_is_chosen_for_once_and_the_messages_alone_are_embedded_
 
 
 async def test_members_of_a_group_are_each_offered_what_fits_the_talk(world: World) -> None:
-    rerank = Rerank(Words(), keep=2)
-    members = [Agent(name, ScriptedModel([say(text)]), tools=toolbox(), rerank=rerank) for name, text in
-               (("ada", "I would like to know the weather forecast of the coming days"), ("bea", "I see"))]  # fmt: skip
-    tools = members[0].tools
-    members[1] = Agent("bea", members[1].model, tools=tools, rerank=rerank)
+    rerank, tools = Rerank(Words(), keep=2), toolbox()
+    weather = say("I would like to know the weather forecast of the coming days")
+    ada = Agent("ada", ScriptedModel([call(("lock_door", {"about": "x"})), weather]), tools=tools, rerank=rerank)
+    bea = Agent("bea", ScriptedModel([say("I see")]), tools=tools, rerank=rerank)
     room = Channel(name="room", members=("ada", "bea"), max_rounds=2)
-    async with Engine(world.path, [person(), *members], channels=[room], seed=lambda: 0, auto_approve=()) as engine:
+    async with Engine(world.path, [person(), ada, bea], channels=[room], seed=lambda: 0, auto_approve=()) as engine:
         c = await engine.create("s", entry="room")
         await c.send("Lock the front door")
-    assert offered(members[0])[0][0] == "lock_door"
-    assert "weather_forecast" in offered(members[1])[0]
+    assert offered(ada)[0][0] == "lock_door"
+    assert "weather_forecast" in offered(bea)[0]
 
 
 # When it goes wrong ----------------------------------------------------------------------------
