@@ -7,7 +7,7 @@ from .engine import Engine
 from .hub import Hub
 from .inbox import Outcome
 from .notices import Notice, Piece, Rows, Trouble
-from .tools import Registry, Tool, ToolContext, tool
+from .tools import Registry, Rerank, Tool, ToolContext, tool
 
 __all__ = [
     "Agent",
@@ -19,6 +19,7 @@ __all__ = [
     "Outcome",
     "Piece",
     "Registry",
+    "Rerank",
     "Rows",
     "SystemClock",
     "Tool",

@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from ..fsm.errors import Misuse
 from ..fsm.events import AgentSpec
 from .models.base import Model
 from .tools.function import Tool
+from .tools.rerank import Rerank
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +23,7 @@ class Agent:
         interrupt: "always" hands control back to a person whenever this node would be next to speak.
         window: how many messages of history its model sees, None for all.
         settings: passed on to the model.
+        rerank: how the tools of an agent with many are chosen for each turn; None offers all, as they are.
     """
 
     name: str
@@ -30,6 +33,12 @@ class Agent:
     interrupt: Literal["always", "never"] = "never"
     window: int | None = 200
     settings: dict[str, Any] = field(default_factory=dict)
+    rerank: Rerank | None = None
+
+    def __post_init__(self) -> None:
+        names = [tool.name for tool in self.tools]
+        if self.rerank is not None and (strange := [name for name in self.rerank.pinned if name not in names]):
+            raise Misuse(f"agent {self.name!r} pins {strange[0]!r}, which is none of its tools: leave it out")
 
     @property
     def spec(self) -> AgentSpec:

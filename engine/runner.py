@@ -17,6 +17,7 @@ from .context import model_call
 from .directors import chosen
 from .models.base import CallDelta, ModelError, ModelReply, ReasoningDelta, TextDelta, counted
 from .notices import Piece, Trouble
+from .offer import offered
 from .proposals import propose
 from .tools.function import Tool, ToolContext
 from .values import told, told_value
@@ -143,6 +144,8 @@ class Runner:
             offer_tools=effect.offer_tools,
             attempt=effect.attempt,
         )
+        if agent.rerank is not None and len(call.tools) > agent.rerank.above:
+            call, record = await offered(hub, agent.rerank, effect.speaker, call, record)
         message_id = engine.new_id("m")
         reply = await self._stream(agent.model.stream(call), message_id, effect.key)
         names = hub.session.agents[effect.speaker].tools
