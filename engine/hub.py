@@ -40,6 +40,7 @@ CLOSE_SECONDS = 5.0  # how long a cancelled task may take to end
 SNAPSHOT_EVERY = 1000  # rows; a load folds at most this many, plus what one snapshot costs to read
 # A person's word is committed alone before it is acted on; everything else may carry the start of tools with it.
 _ALONE = (inp.Decide, inp.Answer)
+_STOPS = (inp.Say, inp.Stop, inp.TimerFired)  # may stop tools that run
 
 
 class Hub:
@@ -287,6 +288,8 @@ class Hub:
             given = given._replace(grants=self.engine.grants.of(self.session.owner))
         elif isinstance(given, inp.Revoke):
             given = replace(given, grants=self.engine.grants.of(self.session.owner))
+        elif isinstance(given, _STOPS) and (made := self.runner.made()):
+            given = given._replace(made=made) if isinstance(given, inp.Say) else replace(given, made=made)
         self._add(batch, given)
         batch.effects = pending(batch.session)
         if not isinstance(given, _ALONE) and (ready := self._ready(batch.effects)) is not None:

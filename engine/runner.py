@@ -4,11 +4,11 @@ import asyncio
 import contextlib
 import inspect
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Future
 from dataclasses import asdict, is_dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel
 from pydantic_core import to_json
@@ -17,7 +17,7 @@ from ..fsm import inputs as inp
 from ..fsm.canonical import canonical, clean, text_digest
 from ..fsm.effects import CallModel, ChooseSpeaker, Effect, RunTool, WaitUntil
 from ..fsm.errors import CorruptLog, StorageError, StorageFailed
-from ..fsm.events import ApprovalResolved, Attachment, Row, ToolsCalled
+from ..fsm.events import ApprovalResolved, Attachment, Citation, Row, ToolsCalled
 from .context import model_call
 from .directors import chosen
 from .models.base import CallDelta, ModelError, ModelReply, ReasoningDelta, TextDelta, counted
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 CONTENT_LIMIT = 65_536  # characters of a tool result that are kept in a row; the rest goes into a blob
 CONTENT_SHOWN = 16_384
+Kind = TypeVar("Kind")
 PROBE_SECONDS = 1.0  # between two tries while the storage has no room
 
 
@@ -67,6 +68,17 @@ class Runner:
                 return self._run_tool(effect, next((row for row in fresh if row.seq == effect.source), None))
             case _:
                 return None
+
+    def made(self) -> inp.MadeBy:
+        """What the running tools have brought so far, by call id; only what can be stored."""
+        return {
+            one.call_id: inp.Made(
+                tuple(_fit(Citation, one.citations)),
+                tuple(_fit(Attachment, one.attachments)),
+                tuple(_fit(str, one.notes)),
+            )
+            for one in self._contexts.values()
+        }
 
     def overdue(self) -> list[inp.TimerFired]:
         """Timers whose time has come, whether or not the event loop got round to them."""
@@ -284,7 +296,7 @@ class Runner:
             return content, ()
         data = content.encode()
         mark = await self._kept(data)
-        whole = Attachment(name="result.txt", media_type="text/plain", digest=mark, size=len(data))
+        whole = Attachment(name="result.txt", media_type="text/plain", digest=mark, size=len(data), whole=True)
         cut = f"{content[:CONTENT_SHOWN]}\n[cut: {len(content)} characters in all, kept as blob {mark}]"
         return cut, (whole,)
 
@@ -310,6 +322,10 @@ class Runner:
             loop.call_soon_threadsafe(hub.publish, piece)
 
         return note
+
+
+def _fit(kind: type[Kind], items: Iterable[Any]) -> list[Kind]:
+    return [item for item in items if isinstance(item, kind)]
 
 
 def _call(loop: asyncio.AbstractEventLoop, callback: Callable[..., None], *given: object) -> None:

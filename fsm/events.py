@@ -21,6 +21,7 @@ from .values import (
     Parent,
     Question,
     Repeats,
+    ToolOutcome,
     Usage,
     Value,
 )
@@ -42,6 +43,13 @@ class EventBase(Value):
     v: Literal[1] = 1
 
 
+class Ending(EventBase):
+    """Base of what ends an answer without its message: what its tools had brought by then."""
+
+    citations: tuple[Citation, ...] = ()
+    attachments: tuple[Attachment, ...] = ()
+
+
 class SessionStarted(EventBase):
     """The session exists. `entry` is the node that a person's first message goes to."""
 
@@ -58,6 +66,7 @@ class SessionStarted(EventBase):
 class MessageAdded(EventBase):
     """`by` is who made the text: a person, a model, or a preloaded history. `control` is TERMINATE or INTERRUPT.
 
+    An answer has the `citations` and the files that its tools brought.
     `deadline` is when the turn that a person's message begins runs out.
     """
 
@@ -238,20 +247,6 @@ class ToolStarted(EventBase):
     idempotent: bool = False
 
 
-ToolOutcome = Literal[
-    "ok",
-    "error",
-    "denied",
-    "expired",
-    "duplicate",
-    "unknown_tool",
-    "invalid_arguments",
-    "cancelled",
-    "outcome_unknown",
-    "limit",
-]
-
-
 class ToolReturned(EventBase):
     """The one result of a call. `edited` are the arguments that ran, where a person changed them.
 
@@ -270,7 +265,7 @@ class ToolReturned(EventBase):
     edited: dict[str, JsonValue] | None = None
 
 
-class TurnInterrupted(EventBase):
+class TurnInterrupted(Ending):
     """`node` is who is to speak next, `peer` whom they answer."""
 
     kind: Literal["turn_interrupted"] = "turn_interrupted"
@@ -288,7 +283,7 @@ class TurnContinued(EventBase):
     deadline: int | None = None
 
 
-class TurnFailed(EventBase):
+class TurnFailed(Ending):
     """A completion or a director's choice did not come. `attempt` counts from 1."""
 
     kind: Literal["turn_failed"] = "turn_failed"
@@ -349,7 +344,7 @@ class InputRefused(EventBase):
     about: str = ""
 
 
-class SessionTerminated(EventBase):
+class SessionTerminated(Ending):
     """The end. `dropped` are the ids of messages that still waited: nobody will answer them."""
 
     kind: Literal["session_terminated"] = "session_terminated"

@@ -41,6 +41,18 @@ class Refusal:
 # What people want ------------------------------------------------------------------------------
 
 
+class Made(NamedTuple):
+    """What a tool that still runs has brought so far; it stays when the tool is stopped."""
+
+    citations: tuple[Citation, ...] = ()
+    attachments: tuple[Attachment, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+MadeBy = dict[str, Made]  # by call id
+NOTHING: MadeBy = {}
+
+
 @dataclass(frozen=True, slots=True)
 class Preloaded:
     """A message from before the session."""
@@ -66,7 +78,10 @@ class Start:
 
 
 class Say(NamedTuple):
-    """A person speaks. Without `sender` and `recipient` they speak for the awaited node, to its peer."""
+    """A person speaks. Without `sender` and `recipient` they speak for the awaited node, to its peer.
+
+    `made` is what running tools have brought, in case that this stops them; so with `Stop` and `TimerFired`.
+    """
 
     text: str
     actor: str
@@ -74,6 +89,7 @@ class Say(NamedTuple):
     recipient: str = ""
     message_id: str = ""
     attachments: tuple[Attachment, ...] = ()
+    made: MadeBy = NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +112,7 @@ class Stop:
 
     actor: str
     session: bool = False
+    made: MadeBy = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,6 +306,7 @@ class TimerFired:
 
     request_id: str
     actor: str = "timer"
+    made: MadeBy = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,11 @@ from . import inputs as inp
 from .approval import Standing, find_grant, use
 from .dedupe import fingerprint, repeated
 from .director import candidates, choose
-from .follow import TOLD, ask, over, returned
+from .follow import TOLD, ask, brought, over, returned
 from .parts import Call
 from .people import close_round
 from .session import Session, turn_key, word_key
+from .sources import cut
 from .states import State
 
 NewId = Callable[[str], str]
@@ -44,6 +45,7 @@ def _model_replied(s: Session, i: inp.ModelReplied, now: int, new_id: NewId) -> 
         ev.MessageAdded.model_validate({
             "message_id": i.message_id, "sender": s.speaker, "recipient": s.listener, "text": i.text,
             "control": word[1] if word else "", "synthetic": s.synthetic, "citations": s.citations,
+            "attachments": s.attachments,
             "model": i.model, "finish": i.finish, "usage": i.usage, "turn_usage": s.usage.plus(i.usage),
             "reasoning": i.reasoning, "extras": i.extras, "request": i.request,
         })
@@ -139,7 +141,7 @@ def _model_failed(s: Session, i: inp.ModelFailed, _now: int, _new_id: NewId) -> 
 def _failed(s: Session, where: str, i: inp.ModelFailed) -> ev.Event:
     return ev.TurnFailed.model_validate({
         "where": where, "error": i.error, "message": i.message, "retryable": i.retryable, "attempt": s.attempt + 1,
-        "code": i.code,
+        "code": i.code, **brought(s),
     })  # fmt: skip
 
 
@@ -195,7 +197,7 @@ def _tool_finished(s: Session, i: inp.ToolFinished, now: int, _new_id: NewId) ->
         return inp.Refusal("stale", f"{i.key} is not the attempt that runs")
     return [
         ev.ToolReturned(
-            call_id=i.call_id, outcome=i.outcome, content=i.content, citations=i.citations,
+            call_id=i.call_id, outcome=i.outcome, content=i.content, citations=cut(i.citations),
             attachments=i.attachments, notes=i.notes, duration_ms=i.duration_ms,
             ended_at=now if call.repeats is not None and call.repeats.cooldown_seconds else 0,
             edited=call.arguments if call.edited else None,
@@ -214,7 +216,8 @@ def _timer_fired(s: Session, i: inp.TimerFired, now: int, _new_id: NewId) -> Rea
         ]  # fmt: skip
     moving = s.state in (State.SUCCESS, State.AWAITING_APPROVAL) or s.question is not None
     if i.request_id == turn_key(s) and s.deadline is not None and moving:
-        return [*close_round(s, i.actor, now), over(s, "time")]
+        closing = close_round(s, i.actor, now, i.made)
+        return [*closing, over(s, "time", closing)]
     if s.question is not None and s.question.request_id == i.request_id:
         return [ev.QuestionAnswered(request_id=i.request_id, outcome="expired", actor="timer", answered_at=now)]
     return inp.Refusal("stale", f"{i.request_id} was settled before its deadline")

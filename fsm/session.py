@@ -16,6 +16,7 @@ from .choices import member_removed, speaker_selected
 from .dedupe import Run, forget, lasting, remember
 from .errors import GapInLog, IllegalEvent
 from .parts import Call, Last, Settled
+from .sources import attached, cited
 from .states import State
 from .table import NEXT
 from .values import DEFAULT_LIMITS, NO_USAGE
@@ -62,6 +63,7 @@ class Session(NamedTuple):
     due: bool = False
     usage: ev.Usage = NO_USAGE
     citations: tuple[ev.Citation, ...] = ()
+    attachments: tuple[ev.Attachment, ...] = ()
     grants: tuple[Standing, ...] = ()
     runs: tuple[Run, ...] = ()
     deadline: int | None = None
@@ -167,8 +169,9 @@ def _message_added(s: Session, e: ev.MessageAdded) -> Changes:
     person = e.by == "person"
     changes: Changes = {
         "last": Last(e.sender, e.recipient, e.by, e.control),
-        "calls": (), "tool_calls": 0, "over_cap": False, "attempt": 0, "synthetic": False, "citations": (),
-        "speaker": e.recipient, "listener": "" if group else e.sender, "usage": NO_USAGE,
+        "calls": (), "tool_calls": 0, "over_cap": False, "attempt": 0, "synthetic": False,
+        "citations": (), "attachments": (), "usage": NO_USAGE,
+        "speaker": e.recipient, "listener": "" if group else e.sender,
         "due": e.by == "model" and bool(s.queue), "runs": lasting(s.runs) if s.runs else (),
     }  # fmt: skip
     if e.by == "preload":
@@ -302,20 +305,16 @@ def _tool_returned(s: Session, e: ev.ToolReturned) -> Changes:
     return {
         "runs": s.runs if call is None or e.outcome != "ok" else remember(s.runs, call, e.ended_at),
         "calls": _with(s, e.call_id, status="returned", verdict=e.outcome),
-        "citations": s.citations + e.citations,
+        "citations": cited(s.citations, e.citations) if e.citations else s.citations,
+        "attachments": attached(s.attachments, e.attachments) if e.attachments else s.attachments,
     }
 
 
 def _turn_interrupted(_: Session, e: ev.TurnInterrupted) -> Changes:
     return {
-        "speaker": e.node,
-        "listener": e.peer,
-        "calls": (),
-        "synthetic": False,
-        "attempt": 0,
-        "tool_calls": 0,
-        "over_cap": False,
-    }
+        "speaker": e.node, "listener": e.peer, "calls": (), "synthetic": False, "attempt": 0, "tool_calls": 0,
+        "over_cap": False, "citations": (), "attachments": (),
+    }  # fmt: skip
 
 
 def _turn_continued(s: Session, e: ev.TurnContinued) -> Changes:
@@ -348,7 +347,7 @@ def _nothing(_s: Session, _e: object) -> Changes:
 
 
 def _session_terminated(_s: Session, _e: ev.SessionTerminated) -> Changes:
-    return {"calls": (), "queue": (), "synthetic": False}
+    return {"calls": (), "queue": (), "synthetic": False, "citations": (), "attachments": ()}
 
 
 _FOLDS: dict[str, Callable[[Session, Any], Changes]] = {

@@ -102,16 +102,20 @@ class Usage(Value):
 
 
 class Attachment(Value):
-    """A blob that goes with a message; `digest` is the sha256 under which the store keeps the bytes."""
+    """A blob that goes with a message; `digest` is the sha256 under which the store keeps the bytes.
+
+    `whole`: no file of its own, but the full text of a result that was cut.
+    """
 
     name: str
     media_type: str
     digest: str
     size: int
+    whole: bool = False
 
 
 class Citation(Value):
-    """A source that a tool used."""
+    """A source that a tool used. An answer holds each `id` once; of the excerpt 1,000 characters are kept."""
 
     id: str
     title: str = ""
@@ -126,6 +130,12 @@ class ModelRequest(Value):
     tools: tuple[str, ...] = ()
     history: tuple[int, int] = (0, 0)
     context: str = ""
+
+
+ToolOutcome = Literal[
+    "ok", "error", "denied", "expired", "duplicate", "unknown_tool", "invalid_arguments", "cancelled",
+    "outcome_unknown", "limit",
+]  # fmt: skip
 
 
 class Question(Value):

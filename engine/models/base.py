@@ -1,6 +1,6 @@
 """The narrow protocol between the engine and any model: a request goes in, deltas come out, then one reply."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -19,7 +19,10 @@ class ToolDefinition:
 
 @dataclass(frozen=True, slots=True)
 class ModelCall:
-    """All that a model is sent. `index` counts this speaker's earlier completions, `attempt` its failures."""
+    """All that a model is sent. `index` counts this speaker's earlier completions, `attempt` its failures.
+
+    `blob` gives the bytes of an attachment by its digest.
+    """
 
     system: str
     messages: Sequence[Message]
@@ -27,6 +30,7 @@ class ModelCall:
     index: int = 0
     attempt: int = 1
     settings: dict[str, Any] = field(default_factory=dict)
+    blob: Callable[[str], bytes] | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,9 +40,11 @@ class ToolContext:
         self.notes.append(clean(text))
         self.note(clean(text))
 
-    def cite(self, citation: Citation) -> None:
-        """Add a source to the final answer."""
-        self.citations.append(citation)
+    def cite(self, *citations: Citation) -> None:
+        """Add sources to the final answer, which shows each id once and 1,000 characters of an excerpt."""
+        for one in citations:
+            told = {name: clean(text) for name, text in one}
+            self.citations.append(one if told == dict(one) else Citation(**told))
 
     async def attach(self, name: str, media_type: str, data: bytes) -> Attachment:
         """Keep bytes beside the result."""
