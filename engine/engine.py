@@ -8,7 +8,6 @@ import random
 import secrets
 import socket
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import TracebackType
@@ -32,11 +31,11 @@ from .hub import Hub
 from .models.base import Model
 from .notices import Trouble
 from .runner import PROBE_SECONDS
+from .threads import Threads
 from .tools.function import Tool
 from .tools.registry import Registry
 
 _log = logging.getLogger(__name__)
-THREADS = 32
 LOOKED_BACK = 50  # rows in which the last move of a resting session is looked for
 MOVING = (State.SUCCESS, State.AWAITING_APPROVAL)
 
@@ -104,7 +103,7 @@ class Engine:
         self.idle_seconds = idle_seconds
         self.code_version = code_version()
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
-        self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix="turnlog-tool")
+        self.threads = Threads()
         self.grants = GrantBook()
         self.failure: Error | None = None
         self.failed = asyncio.Event()
@@ -172,7 +171,8 @@ class Engine:
             _log.warning("a session that was in flight cannot go on: %s", error)
 
     async def _keep_definitions(self) -> None:
-        """Keep what models are shown, so that a request can be rebuilt from the log alone."""
+        """Keep what models are shown, so that a request can be rebuilt from the log alone: now, and of later tools."""
+        self.registry.added = self._keep_later
         try:
             for tool in self.registry:
                 await self.keep(tool.definition_text.encode())
@@ -180,6 +180,17 @@ class Engine:
             raise
         except StorageError:
             self._later(self._keep_definitions)
+
+    def _keep_later(self, tool: Tool) -> None:
+        if not self.closed:
+            self._spawn(self._keep_one(tool))
+
+    async def _keep_one(self, tool: Tool) -> None:
+        with contextlib.suppress(StorageFailed):  # the next append says it
+            try:
+                await self.keep(tool.definition_text.encode())
+            except StorageError:
+                self._later(lambda: self._keep_one(tool))
 
     def _later(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """The storage has no room now: try again in a moment."""
@@ -204,7 +215,6 @@ class Engine:
         for model in {id(one): one for one in (*(one.model for one in self.agents), *self.directors.values())}.values():
             if (aclose := getattr(model, "aclose", None)) is not None:
                 await aclose()
-        self.threads.shutdown(wait=False, cancel_futures=True)
         self.log.close()
 
     # Sessions -------------------------------------------------------------------------------------

@@ -2,16 +2,11 @@
 
 import asyncio
 import contextlib
-import inspect
 import time
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Future
-from dataclasses import asdict, is_dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
-
-from pydantic import BaseModel
-from pydantic_core import to_json
 
 from ..fsm import inputs as inp
 from ..fsm.canonical import canonical, clean, text_digest
@@ -24,6 +19,7 @@ from .models.base import CallDelta, ModelError, ModelReply, ReasoningDelta, Text
 from .notices import Piece, Trouble
 from .proposals import propose
 from .tools.function import Tool, ToolContext
+from .values import told, told_value
 
 if TYPE_CHECKING:
     from .hub import Hub
@@ -160,7 +156,7 @@ class Runner:
             attempt=effect.attempt,
         )
         message_id = engine.new_id("m")
-        reply = await self._stream(agent.model.stream(call), message_id)
+        reply = await self._stream(agent.model.stream(call), message_id, effect.key)
         names = hub.session.agents[effect.speaker].tools
         self._deliver(
             effect.key,
@@ -174,7 +170,7 @@ class Runner:
             ),
         )  # fmt: skip
 
-    async def _stream(self, deltas: Any, message_id: str) -> ModelReply:
+    async def _stream(self, deltas: Any, message_id: str, key: str) -> ModelReply:
         offsets: dict[tuple[str, int], int] = {}
         reply: ModelReply | None = None
         try:
@@ -182,7 +178,8 @@ class Runner:
                 if isinstance(delta, ModelReply):
                     reply = delta
                     break
-                self._piece(delta, message_id, offsets)
+                if key in self._tasks:  # a model that goes on after it was called off is not heard
+                    self._piece(delta, message_id, offsets)
         finally:
             close: Callable[[], Coroutine[Any, Any, None]] | None = getattr(deltas, "aclose", None)
             if close is not None:
@@ -211,7 +208,7 @@ class Runner:
             self._hub.publish(Piece(self._hub.session.id, message_id, kind, at, text, index, name))
 
     async def _choose(self, effect: ChooseSpeaker) -> None:
-        self._deliver(effect.key, await chosen(self._hub, effect, self._stream))
+        self._deliver(effect.key, await chosen(self._hub, effect, partial(self._stream, key=effect.key)))
 
     async def _run_tool(self, effect: RunTool, source: Row | None) -> None:
         engine = self._hub.engine
@@ -265,17 +262,15 @@ class Runner:
             values[tool.context_parameter] = context
         if not tool.blocking:
             return "ok", told_value(await tool.function(**values))
-        work = self._hub.engine.threads.submit(_caught, tool.function, values)
+        work = self._hub.engine.threads.submit(tool.name, tool.function, values)
         try:
             value, failed = await asyncio.shield(asyncio.wrap_future(work))
             if failed is not None:
                 return "error", told(failed)
-            # An async function behind a plain wrapper: what the thread brought is still to be run.
-            return "ok", told_value(await value if inspect.isawaitable(value) else value)
-        except asyncio.CancelledError:
-            if not work.cancel():  # one that waits for a free thread never begins; one that runs cannot be cancelled
-                loop = asyncio.get_running_loop()
-                work.add_done_callback(lambda done: _call(loop, self._late, effect, done))
+            return "ok", value if isinstance(value, str) else told_value(await value)
+        except asyncio.CancelledError:  # a thread cannot be cancelled
+            loop = asyncio.get_running_loop()
+            work.add_done_callback(lambda done: _call(loop, self._late, effect, done))
             raise
 
     def _late(self, effect: RunTool, done: "Future[Any]") -> None:
@@ -283,7 +278,7 @@ class Runner:
         if self._hub.closed:
             return
         value, failed = done.result()
-        content = told(failed) if failed is not None else told_value(value)
+        content = told(failed) if failed is not None else value if isinstance(value, str) else told_value(value)
         self._hub.put(
             inp.ToolFinished(
                 effect.key, effect.call_id, "ok" if failed is None else "error", clean(content)[:CONTENT_SHOWN],
@@ -332,54 +327,3 @@ def _call(loop: asyncio.AbstractEventLoop, callback: Callable[..., None], *given
     """From a thread into the loop; after the loop has ended there is nobody to tell."""
     with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(callback, *given)
-
-
-def told(error: BaseException) -> str:
-    """An exception in words, even one that cannot say what it is."""
-    try:
-        return f"{type(error).__name__}: {error}"
-    except Exception:  # noqa: BLE001 - its __str__ is anybody's code
-        return type(error).__name__
-
-
-def _caught(function: Callable[..., Any], values: dict[str, Any]) -> tuple[Any, BaseException | None]:
-    """Run in a thread: what it raises is a value, since some exceptions mean something to futures and event loops."""
-    try:
-        return function(**values), None
-    except BaseException as error:  # noqa: BLE001 - a tool may raise anything
-        return None, error
-
-
-def told_value(value: Any) -> str:
-    """A tool's value as text; of one that has none the model hears that the tool did run."""
-    try:
-        return as_text(value)
-    except Exception as error:  # noqa: BLE001 - a value's methods are anybody's code
-        return f"(The tool ran. Its result, a {type(value).__name__}, cannot be shown: {told(error)})"
-
-
-def as_text(value: Any) -> str:
-    """A tool's value as text for a model: a text as it is, else JSON.
-
-    NaN and infinities become their names as texts, bytes become base64, half characters become U+FFFD.
-    """
-    if isinstance(value, str):
-        return value
-    if value is None:
-        return ""
-    return to_json(_plain(value), inf_nan_mode="strings", bytes_mode="base64", fallback=str).decode()
-
-
-def _plain(value: Any) -> Any:
-    """The value with clean texts: the serializer refuses half characters wherever they stand."""
-    if isinstance(value, str):
-        return clean(value)
-    if isinstance(value, BaseModel):
-        value = value.model_dump()
-    elif is_dataclass(value) and not isinstance(value, type):
-        value = asdict(value)
-    if isinstance(value, dict):
-        return {_plain(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(item) for item in value]
-    return value

@@ -23,7 +23,7 @@ def code_of(error: BaseException) -> int:
 
 def fatal(error: BaseException) -> bool:
     """Whether the file can no longer be trusted to be what this process believes: reopen, do not retry."""
-    return code_of(error) in (IOERR, CORRUPT, CANTOPEN, NOTADB, READONLY)
+    return isinstance(error, StorageFailed) or code_of(error) in (IOERR, CORRUPT, CANTOPEN, NOTADB, READONLY)
 
 
 def translate(error: BaseException, path: Path, doing: str) -> Error:

@@ -28,6 +28,7 @@ from sqlite_utils import Database
 from ..fsm.errors import Error, Misuse, StorageFailed
 from .driver import BUSY, code_of, fatal, sqlite3, translate
 from .jobs import Job, Known, Record, Stats, Transaction, settle
+from .place import Place
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -66,6 +67,7 @@ class Writer:
         self.after_batch: Callable[[], object] | None = None
         self._db = db
         self._path = path
+        self._place = Place(path)
         self._busy_seconds = busy_seconds
         self._quick_seconds = quick_seconds
         self._timer = timer
@@ -230,6 +232,7 @@ class Writer:
         conn.execute("COMMIT")
         took = self._timer() - begun
         self._pace = took if self._pace == math.inf else max(took, _MEMORY * self._pace + (1 - _MEMORY) * took)
+        self._place.check()  # before anybody hears that it is durable
         if len(self._known.tips) > TIPS:
             self._known.clear()
         self._known.tips.update(tx.moved)

@@ -1,7 +1,7 @@
 """All tools of an engine under one roof, whatever they are made of."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ...fsm.approval import auto_rule
 from ...fsm.errors import Misuse
@@ -21,6 +21,7 @@ class Registry:
 
     def __init__(self, tools: Iterable[Tool] = (), auto_approve: Sequence[str] | None = None) -> None:
         self._tools: dict[str, Tool] = {}
+        self.added: Callable[[Tool], object] | None = None  # hears of tools that come after the start
         self.auto_approve = configured() if auto_approve is None else tuple(auto_approve)
         for tool in tools:
             self.add(tool)
@@ -34,6 +35,8 @@ class Registry:
         if tool.name in self._tools:
             raise Misuse(f"two tools are named {tool.name!r}: rename one")
         self._tools[tool.name] = tool
+        if self.added is not None:
+            self.added(tool)
 
     def get(self, name: str) -> Tool | None:
         """A tool by its own name."""

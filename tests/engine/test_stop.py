@@ -79,31 +79,6 @@ async def test_a_thread_that_ends_after_the_stop_does_not_enter_the_next_turn(wo
             assert "block is done" not in str(list(one.messages))
 
 
-async def test_a_blocking_tool_that_waits_for_a_thread_never_begins_after_a_stop(world: World) -> None:
-    import concurrent.futures
-
-    block, running, go = blocking_tool()
-
-    @tool
-    def later() -> str:
-        """Have an effect."""
-        world.ledger.append("later")
-        return ""
-
-    agent = world.agent(call(("block", {}), ("later", {})), say("next"), tools=[block, later])
-    async with world.engine(agent) as engine:
-        engine.threads = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="turnlog-tool")
-        c = await engine.create("s")
-        await c.say("hi")
-        await in_thread(running)
-        await c.stop()
-        go.set()
-        await reached(c, lambda s: s.seq >= 9)
-        assert (await c.send("go on")).text == "next"
-        engine.threads.shutdown(wait=True)
-        assert world.ledger == [], "it was told to the model that it was stopped"
-
-
 async def test_a_tool_in_a_thread_can_see_that_it_was_called_off(world: World) -> None:
     seen, running = threading.Event(), threading.Event()
 
