@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from ..fsm.errors import Misuse
 from ..fsm.events import AgentSpec
 from .models.base import Model
+from .prompt import Source
 from .tools.function import Tool
 
 
@@ -17,6 +19,10 @@ class Agent:
         name: how it is addressed.
         model: what answers for it; None makes it a seat for a person.
         role: the system prompt.
+        parts: more of the system prompt, in this order: texts, or functions from `Asking` to a text, asked once a turn
+            (the prompt of a workspace, memories).
+        context: a function, async or not, from `Asking` to texts or `Document`s, asked once a turn. What it gives is
+            added to the newest message for the model, and is never part of the message in the log.
         tools: what it may call; nothing else is offered to it or runs for it.
         interrupt: "always" hands control back to a person whenever this node would be next to speak.
         window: how many messages of history its model sees, None for all.
@@ -30,6 +36,24 @@ class Agent:
     interrupt: Literal["always", "never"] = "never"
     window: int | None = 200
     settings: dict[str, Any] = field(default_factory=dict)
+    parts: Sequence[str | Source] = ()
+    context: Source | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what could only fail in the middle of a turn.
+
+        Raises:
+            Misuse: names the agent and what to pass.
+        """
+        if isinstance(self.parts, str) or not all(isinstance(part, str) or callable(part) for part in self.parts):
+            raise Misuse(f"parts of agent {self.name!r} must be a list of texts and functions")
+        if self.context is not None and not callable(self.context):
+            raise Misuse(f"context of agent {self.name!r} must be a function that returns texts or Documents")
+
+    @property
+    def fetches(self) -> bool:
+        """Whether there is something to ask once a turn."""
+        return self.context is not None or any(callable(part) for part in self.parts)
 
     @property
     def spec(self) -> AgentSpec:

@@ -3,19 +3,17 @@
 import json
 from collections import deque
 from collections.abc import Sequence
-from functools import lru_cache
 
-from ..fsm.canonical import text_digest
 from ..fsm.events import ModelRequest, Row, ToolReturned
 from ..fsm.history import Exchange, Message, begun, collect, extend, in_history, shown, view
 from ..fsm.session import Session
 from ..store.base import EventLog
 from .agents import Agent
 from .models.base import ModelCall, ToolDefinition
+from .prompt import Blob, Told, joined, role_digest, told_to, with_context
 from .tools.registry import Registry
 
 PAGE = 500
-_role_digest = lru_cache(text_digest)  # an agent is asked again and again with the same role
 
 
 class Side:
@@ -103,31 +101,44 @@ class History:
         return self._sides[key]
 
 
+def seen(session: Session, history: History, agent: Agent) -> tuple[list[Message], int]:
+    """The messages as `agent` sees them now, in a list of its own, and the seq that they begin with (0: none)."""
+    group = session.channels.get(session.listener)
+    if group is not None:
+        first = history.exchanges[0].first if history.exchanges else 0
+        return view(history.exchanges, agent.name, group.name, group.members), first
+    side = history.side(agent.name, session.listener, agent.window)
+    return side.messages.copy(), side.first
+
+
 def model_call(
-    session: Session, history: History, agent: Agent, registry: Registry, *, offer_tools: bool, attempt: int
+    session: Session, history: History, agent: Agent, registry: Registry, *, offer_tools: bool, attempt: int, blob: Blob
 ) -> tuple[ModelCall, ModelRequest]:
     """What `agent` is sent next, and the record of it for the log."""
     spec = session.agents[agent.name]
     tools = registry.named(spec.tools) if offer_tools else []
-    group = session.channels.get(session.listener)
-    if group is not None:
-        messages = view(history.exchanges, agent.name, group.name, group.members)
-        first = history.exchanges[0].first if history.exchanges else 0
+    messages, first = seen(session, history, agent)
+    if session.fetched or agent.parts:
+        told = told_to(session, agent, spec.role, blob)
+        if told.context:
+            messages = with_context(messages, told.context)
     else:
-        side = history.side(agent.name, session.listener, agent.window)
-        messages, first = side.messages.copy(), side.first
+        told = Told(spec.role, role_digest(spec.role))
     call = ModelCall(
-        system=spec.role,
+        system=told.system,
         messages=messages,
         tools=tuple([tool.definition for tool in tools]),
         index=session.completions.get(agent.name, 0),
         attempt=attempt,
         settings=agent.settings,
+        blob=blob,
     )
     record = ModelRequest(
-        system=_role_digest(spec.role),
+        system=told.digest,
         tools=tuple([tool.definition_digest for tool in tools]),
         history=(first, session.seq if first else 0),
+        context=told.context_digest,
+        parts=told.parts,
     )
     return call, record
 
@@ -159,7 +170,11 @@ def rebuild(log: EventLog, session: Session, row: Row) -> ModelCall:
     group = session.channels.get(listener)
     tools = tuple(_definition(log.blob(one)) for one in event.request.tools)
     messages = view(exchanges, speaker, listener, group.members if group else ())
-    return ModelCall(session.agents[speaker].role, messages, tools)
+    sent = event.request
+    if sent.context:
+        messages = with_context(messages, log.blob(sent.context).decode())
+    system = joined(session.agents[speaker].role, [log.blob(one).decode() for one in sent.parts])
+    return ModelCall(system, messages, tools, blob=log.blob)
 
 
 def _definition(data: bytes) -> ToolDefinition:

@@ -30,6 +30,7 @@ from .grants import GrantBook
 from .hub import Hub
 from .models.base import Model
 from .notices import Trouble
+from .prompt import static_parts
 from .runner import PROBE_SECONDS
 from .threads import Threads
 from .tools.function import Tool
@@ -174,8 +175,8 @@ class Engine:
         """Keep what models are shown, so that a request can be rebuilt from the log alone: now, and of later tools."""
         self.registry.added = self._keep_later
         try:
-            for tool in self.registry:
-                await self.keep(tool.definition_text.encode())
+            for text in (*(tool.definition_text for tool in self.registry), *static_parts(self.agents)):
+                await self.keep(text.encode())
         except StorageFailed:
             raise
         except StorageError:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,10 +13,12 @@ from ..fsm.canonical import canonical, clean, text_digest
 from ..fsm.effects import CallModel, ChooseSpeaker, Effect, RunTool, WaitUntil
 from ..fsm.errors import CorruptLog, StorageError, StorageFailed
 from ..fsm.events import ApprovalResolved, Attachment, Citation, Row, ToolsCalled
-from .context import model_call
+from .agents import Agent
+from .context import model_call, seen
 from .directors import chosen
 from .models.base import CallDelta, ModelError, ModelReply, ReasoningDelta, TextDelta, counted
 from .notices import Piece, Trouble
+from .prompt import asking, fetch, recorded
 from .proposals import propose
 from .tools.function import Tool, ToolContext
 from .values import told, told_value
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 CONTENT_LIMIT = 65_536  # characters of a tool result that are kept in a row; the rest goes into a blob
 CONTENT_SHOWN = 16_384
 Kind = TypeVar("Kind")
+Given = TypeVar("Given")
+Brought = TypeVar("Brought")
 PROBE_SECONDS = 1.0  # between two tries while the storage has no room
 
 
@@ -147,14 +151,12 @@ class Runner:
                 "not_found", f"no model is configured for {effect.speaker!r}: start the engine with this agent",
                 retryable=True,
             )  # fmt: skip
+        if agent.fetches and effect.speaker not in hub.session.fetched:
+            await self._fetch(agent, effect)
         call, record = model_call(
-            hub.session,
-            hub.history(),
-            agent,
-            engine.registry,
-            offer_tools=effect.offer_tools,
-            attempt=effect.attempt,
-        )
+            hub.session, hub.history(), agent, engine.registry,
+            offer_tools=effect.offer_tools, attempt=effect.attempt, blob=engine.log.blob,
+        )  # fmt: skip
         message_id = engine.new_id("m")
         reply = await self._stream(agent.model.stream(call), message_id, effect.key)
         names = hub.session.agents[effect.speaker].tools
@@ -169,6 +171,16 @@ class Runner:
                 actor=f"agent:{effect.speaker}",
             ),
         )  # fmt: skip
+
+    async def _fetch(self, agent: Agent, effect: CallModel) -> None:
+        """Ask the agent's sources for this turn, and go on when what they gave is durable."""
+        hub = self._hub
+        messages, _ = seen(hub.session, hub.history(), agent)
+        fetched = await fetch(agent, asking(hub.session, agent.name, messages), hub.engine.threads)
+        came = await recorded(fetched, effect.speaker, effect.key, lambda data: self._in_time(hub.engine.keep, data))
+        outcome = await self._in_time(hub.submit, came)
+        if outcome.refusal is not None:
+            raise ModelError("unknown", outcome.refusal.why)
 
     async def _stream(self, deltas: Any, message_id: str, key: str) -> ModelReply:
         offsets: dict[tuple[str, int], int] = {}
@@ -290,17 +302,17 @@ class Runner:
         if len(content) <= CONTENT_LIMIT:
             return content, ()
         data = content.encode()
-        mark = await self._kept(data)
+        mark = await self._in_time(self._hub.engine.keep, data)
         whole = Attachment(name="result.txt", media_type="text/plain", digest=mark, size=len(data), whole=True)
         cut = f"{content[:CONTENT_SHOWN]}\n[cut: {len(content)} characters in all, kept as blob {mark}]"
         return cut, (whole,)
 
-    async def _kept(self, data: bytes) -> str:
-        """Keep the result of a tool that has run: while there is no room, wait for it."""
+    async def _in_time(self, work: Callable[[Given], Awaitable[Brought]], given: Given) -> Brought:
+        """Store something: while there is no room, wait for it."""
         engine = self._hub.engine
         while True:
             try:
-                return await engine.keep(data)
+                return await work(given)
             except StorageFailed:
                 raise
             except StorageError as error:

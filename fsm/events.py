@@ -27,13 +27,13 @@ from .values import (
 )
 
 __all__ = [  # the parts of events are imported from here, too
-    "KINDS", "AgentSpec", "AnyEvent", "ApprovalRequested", "ApprovalResolved", "ApprovalShown",
-    "ApprovalsSettled", "Attachment", "CallRecord", "Channel", "Citation", "Code", "Event", "EventBase",
+    "KINDS", "AgentSpec", "AnyEvent", "ApprovalRequested", "ApprovalResolved", "ApprovalShown", "ApprovalsSettled",
+    "Attachment", "CallRecord", "Channel", "Citation", "Code", "ContextFetched", "Event", "EventBase",
     "GrantRecorded", "GrantRevoked", "InputRefused", "Limits", "MemberRemoved", "MessageAdded", "MessageQueued",
     "ModelRequest", "Outcome", "Parent", "Question", "QuestionAnswered", "QuestionAsked", "Repeats", "RerunAllowed",
-    "Row", "SessionResumed", "SessionStarted", "SessionTerminated", "SpeakerSelected", "ToolOutcome", "ToolReturned",
-    "ToolStarted", "ToolsCalled", "TurnContinued", "TurnFailed", "TurnInterrupted", "TurnRetried", "Usage",
-    "Value", "Via", "Why",
+    "Row", "SessionResumed", "SessionStarted", "SessionTerminated", "SpeakerSelected", "ToolOutcome",
+    "ToolReturned", "ToolStarted", "ToolsCalled", "TurnContinued", "TurnFailed", "TurnInterrupted", "TurnRetried",
+    "Usage", "Value", "Via", "Why",
 ]  # fmt: skip
 
 
@@ -136,6 +136,20 @@ class MemberRemoved(EventBase):
     kind: Literal["member_removed"] = "member_removed"
     channel: str
     member: str
+
+
+class ContextFetched(EventBase):
+    """What the sources of an agent gave for this turn, as digests of blobs; it holds for every completion of the turn.
+
+    `context` is added to the newest message, `parts` follow the role. `problems` says which sources failed.
+    """
+
+    kind: Literal["context_fetched"] = "context_fetched"
+    speaker: str
+    context: str = ""
+    parts: tuple[str, ...] = ()
+    documents: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
 
 
 class ToolsCalled(EventBase):
@@ -353,31 +367,11 @@ class SessionTerminated(Ending):
 
 
 Event = (
-    SessionStarted
-    | MessageAdded
-    | MessageQueued
-    | SessionResumed
-    | SpeakerSelected
-    | MemberRemoved
-    | ToolsCalled
-    | ApprovalRequested
-    | ApprovalShown
-    | ApprovalResolved
-    | ApprovalsSettled
-    | QuestionAsked
-    | QuestionAnswered
-    | ToolStarted
-    | ToolReturned
-    | TurnInterrupted
-    | TurnContinued
-    | TurnFailed
-    | TurnRetried
-    | GrantRecorded
-    | GrantRevoked
-    | RerunAllowed
-    | InputRefused
-    | SessionTerminated
-)
+    SessionStarted | MessageAdded | MessageQueued | SessionResumed | SpeakerSelected | MemberRemoved
+    | ContextFetched | ToolsCalled | ApprovalRequested | ApprovalShown | ApprovalResolved | ApprovalsSettled
+    | QuestionAsked | QuestionAnswered | ToolStarted | ToolReturned | TurnInterrupted | TurnContinued | TurnFailed
+    | TurnRetried | GrantRecorded | GrantRevoked | RerunAllowed | InputRefused | SessionTerminated
+)  # fmt: skip
 AnyEvent: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="kind")])
 KINDS: dict[str, type[Event]] = {kind.model_fields["kind"].default: kind for kind in Event.__args__}
 

@@ -237,6 +237,18 @@ class Proposed(NamedTuple):
     questions: tuple[Question, ...] = ()
 
 
+class ContextCame(NamedTuple):
+    """What the sources of a speaker gave, as digests, before the completion `key`."""
+
+    key: str
+    speaker: str
+    context: str = ""
+    parts: tuple[str, ...] = ()
+    documents: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+    actor: str = "turnlog"
+
+
 class ModelReplied(NamedTuple):
     """A completion. `key` is that of the effect; `grants` are the owner's standing grants that still hold."""
 
@@ -331,6 +343,7 @@ Input = (
     | AllowRerun
     | RemoveMember
     | Resume
+    | ContextCame
     | ModelReplied
     | ModelFailed
     | SpeakerChosen

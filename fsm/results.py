@@ -33,6 +33,16 @@ def _expected(s: Session, key: str) -> bool:
     return s.state is State.SUCCESS and not s.open_calls and key == word_key(s)
 
 
+def _context_came(s: Session, i: inp.ContextCame, _now: int, _new_id: NewId) -> Reaction:
+    if s.speaker != i.speaker or not _expected(s, i.key) or i.speaker in s.fetched:
+        return inp.Refusal("stale", f"what was fetched for {i.key} came when nobody waited for it any more")
+    return [
+        ev.ContextFetched(
+            speaker=i.speaker, context=i.context, parts=i.parts, documents=i.documents, problems=i.problems
+        )
+    ]
+
+
 def _model_replied(s: Session, i: inp.ModelReplied, now: int, new_id: NewId) -> Reaction:
     if s.speaker in s.channels or not _expected(s, i.key):
         return inp.Refusal("stale", f"the completion {i.key} came when nobody waited for it any more")
@@ -225,6 +235,7 @@ def _timer_fired(s: Session, i: inp.TimerFired, now: int, _new_id: NewId) -> Rea
 
 ON_RESULT: dict[type, Callable[[Session, Any, int, NewId], Reaction]] = {
     inp.Resume: _resume,
+    inp.ContextCame: _context_came,
     inp.ModelReplied: _model_replied,
     inp.ModelFailed: _model_failed,
     inp.SpeakerChosen: _speaker_chosen,

@@ -15,7 +15,7 @@ from .approval import Standing, use
 from .choices import member_removed, speaker_selected
 from .dedupe import Run, forget, lasting, remember
 from .errors import GapInLog, IllegalEvent
-from .parts import Call, Last, Settled
+from .parts import Call, Fetched, Last, Settled
 from .sources import attached, cited
 from .states import State
 from .table import NEXT
@@ -68,6 +68,7 @@ class Session(NamedTuple):
     runs: tuple[Run, ...] = ()
     deadline: int | None = None
     left: tuple[tuple[str, str], ...] = ()
+    fetched: dict[str, Fetched] = _NONE
 
     @property
     def started(self) -> bool:
@@ -178,7 +179,7 @@ def _message_added(s: Session, e: ev.MessageAdded) -> Changes:
         return changes
     changes["rounds"] = {**s.rounds, **_rounds(s, e, group)}
     if person:
-        changes["turn"], changes["deadline"] = s.turn + 1, e.deadline
+        changes["turn"], changes["deadline"], changes["fetched"] = s.turn + 1, e.deadline, _NONE
         changes["queue"] = tuple(one for one in s.queue if one.message_id != e.message_id)
     else:
         changes |= _completion(s, e.sender)
@@ -220,6 +221,10 @@ def word_key(s: Session) -> str:
 
 def _message_queued(s: Session, e: ev.MessageQueued) -> Changes:
     return {"queue": (*s.queue, e)}
+
+
+def _context_fetched(s: Session, e: ev.ContextFetched) -> Changes:
+    return {"fetched": {**s.fetched, e.speaker: Fetched(e.context, e.parts)}}
 
 
 def _session_resumed(s: Session, e: ev.SessionResumed) -> Changes:
@@ -313,7 +318,7 @@ def _tool_returned(s: Session, e: ev.ToolReturned) -> Changes:
 def _turn_interrupted(_: Session, e: ev.TurnInterrupted) -> Changes:
     return {
         "speaker": e.node, "listener": e.peer, "calls": (), "synthetic": False, "attempt": 0, "tool_calls": 0,
-        "over_cap": False, "citations": (), "attachments": (),
+        "over_cap": False, "citations": (), "attachments": (), "fetched": _NONE,
     }  # fmt: skip
 
 
@@ -357,6 +362,7 @@ _FOLDS: dict[str, Callable[[Session, Any], Changes]] = {
     "session_resumed": _session_resumed,
     "speaker_selected": speaker_selected,
     "member_removed": member_removed,
+    "context_fetched": _context_fetched,
     "tools_called": _tools_called,
     "approval_requested": _approval_requested,
     "approval_shown": _approval_shown,

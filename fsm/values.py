@@ -124,12 +124,17 @@ class Citation(Value):
 
 
 class ModelRequest(Value):
-    """What a model was sent, as digests into the log's blobs and a window of seqs of the history."""
+    """What a model was sent, as digests into the log's blobs and a window of seqs of the history.
+
+    `system` is the digest of the whole system text, `parts` are those of what follows the role in it. `context` is
+    what was added to the newest message.
+    """
 
     system: str
     tools: tuple[str, ...] = ()
     history: tuple[int, int] = (0, 0)
     context: str = ""
+    parts: tuple[str, ...] = ()
 
 
 ToolOutcome = Literal[
