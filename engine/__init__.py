@@ -8,7 +8,7 @@ from .hub import Hub
 from .inbox import Outcome
 from .notices import Notice, Piece, Rows, Trouble
 from .prompt import Asking, Document
-from .tools import Registry, Tool, ToolContext, tool
+from .tools import Registry, Rerank, Tool, ToolContext, tool
 
 __all__ = [
     "Agent",
@@ -22,6 +22,7 @@ __all__ = [
     "Outcome",
     "Piece",
     "Registry",
+    "Rerank",
     "Rows",
     "SystemClock",
     "Tool",

@@ -9,6 +9,7 @@ from ..fsm.events import AgentSpec
 from .models.base import Model
 from .prompt import Source
 from .tools.function import Tool
+from .tools.rerank import Rerank
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,7 @@ class Agent:
         interrupt: "always" hands control back to a person whenever this node would be next to speak.
         window: how many messages of history its model sees, None for all.
         settings: passed on to the model.
+        rerank: how the tools of an agent with many are chosen for each turn; None offers all, as they are.
     """
 
     name: str
@@ -36,6 +38,7 @@ class Agent:
     interrupt: Literal["always", "never"] = "never"
     window: int | None = 200
     settings: dict[str, Any] = field(default_factory=dict)
+    rerank: Rerank | None = None
     parts: Sequence[str | Source] = ()
     context: Source | None = None
 
@@ -45,6 +48,9 @@ class Agent:
         Raises:
             Misuse: names the agent and what to pass.
         """
+        names = [tool.name for tool in self.tools]
+        if self.rerank is not None and (strange := [name for name in self.rerank.pinned if name not in names]):
+            raise Misuse(f"agent {self.name!r} pins {strange[0]!r}, which is none of its tools: leave it out")
         if isinstance(self.parts, str) or not all(isinstance(part, str) or callable(part) for part in self.parts):
             raise Misuse(f"parts of agent {self.name!r} must be a list of texts and functions")
         if self.context is not None and not callable(self.context):

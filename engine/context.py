@@ -10,7 +10,7 @@ from ..fsm.session import Session
 from ..store.base import EventLog
 from .agents import Agent
 from .models.base import ModelCall, ToolDefinition
-from .prompt import Blob, Told, joined, role_digest, told_to, with_context
+from .prompt import Blob, Told, joined, role_digest, told_to, with_documents
 from .tools.registry import Registry
 
 PAGE = 500
@@ -114,14 +114,12 @@ def seen(session: Session, history: History, agent: Agent) -> tuple[list[Message
 def model_call(
     session: Session, history: History, agent: Agent, registry: Registry, *, offer_tools: bool, attempt: int, blob: Blob
 ) -> tuple[ModelCall, ModelRequest]:
-    """What `agent` is sent next, and the record of it for the log."""
+    """What `agent` is sent next but for the documents, and the record of it for the log."""
     spec = session.agents[agent.name]
     tools = registry.named(spec.tools) if offer_tools else []
     messages, first = seen(session, history, agent)
     if session.fetched or agent.parts:
         told = told_to(session, agent, spec.role, blob)
-        if told.context:
-            messages = with_context(messages, told.context)
     else:
         told = Told(spec.role, role_digest(spec.role))
     call = ModelCall(
@@ -137,7 +135,7 @@ def model_call(
         system=told.digest,
         tools=tuple([tool.definition_digest for tool in tools]),
         history=(first, session.seq if first else 0),
-        context=told.context_digest,
+        context=told.context,
         parts=told.parts,
     )
     return call, record
@@ -170,11 +168,9 @@ def rebuild(log: EventLog, session: Session, row: Row) -> ModelCall:
     group = session.channels.get(listener)
     tools = tuple(_definition(log.blob(one)) for one in event.request.tools)
     messages = view(exchanges, speaker, listener, group.members if group else ())
-    sent = event.request
-    if sent.context:
-        messages = with_context(messages, log.blob(sent.context).decode())
-    system = joined(session.agents[speaker].role, [log.blob(one).decode() for one in sent.parts])
-    return ModelCall(system, messages, tools, blob=log.blob)
+    system = joined(session.agents[speaker].role, [log.blob(one).decode() for one in event.request.parts])
+    call = ModelCall(system, messages, tools)
+    return with_documents(call, log.blob(event.request.context).decode()) if event.request.context else call
 
 
 def _definition(data: bytes) -> ToolDefinition:

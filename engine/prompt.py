@@ -7,7 +7,7 @@ session that is resumed uses the same, and `rebuild` gives back every byte that 
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,6 +15,7 @@ from ..fsm import inputs as inp
 from ..fsm.canonical import clean, text_digest
 from ..fsm.history import Message, UserMessage
 from ..fsm.session import Session
+from .models.base import ModelCall
 from .values import told
 
 if TYPE_CHECKING:
@@ -49,13 +50,12 @@ Source = Callable[[Asking], Found | Awaitable[Found]]
 
 
 class Told(NamedTuple):
-    """The system text with the digests of its parts, and what is added to the newest message."""
+    """The system text with the digests of it, of its parts, and of what is added to the newest message."""
 
     system: str
     digest: str
     parts: tuple[str, ...] = ()
     context: str = ""
-    context_digest: str = ""
 
 
 def asking(session: Session, agent: str, messages: Sequence[Message]) -> Asking:
@@ -83,20 +83,19 @@ def told_to(session: Session, agent: "Agent", role: str, blob: Blob) -> Told:
         system = joined(role, parts)
         return Told(system, role_digest(system), tuple(map(role_digest, parts)))
     system = joined(role, [blob(one).decode() for one in fetched.parts])
-    context = blob(fetched.context).decode() if fetched.context else ""
-    return Told(system, role_digest(system), fetched.parts, context, fetched.context)
+    return Told(system, role_digest(system), fetched.parts, fetched.context)
 
 
-def with_context(messages: list[Message], context: str) -> list[Message]:
-    """Add documents to the newest message of the user, in place."""
+def with_documents(call: ModelCall, context: str) -> ModelCall:
+    """The call with documents added to the newest message of the user."""
+    messages = list(call.messages)
     for place in reversed(range(len(messages))):
         said = messages[place]
         if isinstance(said, UserMessage):
             text = "\n\n".join(part for part in (said.text, context) if part.strip())
             messages[place] = UserMessage(text, said.attachments)
-            return messages
-    messages.insert(0, UserMessage(context))
-    return messages
+            return replace(call, messages=messages)
+    return replace(call, messages=[UserMessage(context), *messages])
 
 
 # Asking the sources -------------------------------------------------------------------------------

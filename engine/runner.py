@@ -18,7 +18,8 @@ from .context import model_call, seen
 from .directors import chosen
 from .models.base import CallDelta, ModelError, ModelReply, ReasoningDelta, TextDelta, counted
 from .notices import Piece, Trouble
-from .prompt import asking, fetch, recorded
+from .offer import offered
+from .prompt import asking, fetch, recorded, with_documents
 from .proposals import propose
 from .tools.function import Tool, ToolContext
 from .values import told, told_value
@@ -157,6 +158,10 @@ class Runner:
             hub.session, hub.history(), agent, engine.registry,
             offer_tools=effect.offer_tools, attempt=effect.attempt, blob=engine.log.blob,
         )  # fmt: skip
+        if agent.rerank is not None and len(call.tools) > agent.rerank.above:
+            call, record = await offered(hub, agent.rerank, effect.speaker, call, record)
+        if record.context:
+            call = with_documents(call, engine.log.blob(record.context).decode())
         message_id = engine.new_id("m")
         reply = await self._stream(agent.model.stream(call), message_id, effect.key)
         names = hub.session.agents[effect.speaker].tools

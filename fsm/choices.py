@@ -1,4 +1,4 @@
-"""Folds of who was chosen to speak, and of who may be."""
+"""Folds of what was chosen: who speaks, and which tools a model is offered."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -25,5 +25,16 @@ def member_removed(s: "Session", e: ev.MemberRemoved) -> Changes:
     if s.state is State.INTERRUPT:
         return {**changes, "speaker": s.seat()}
     # A new step, so that no key of the choice before is owed again.
-    ended: Changes = {"calls": (), "tool_calls": 0, "over_cap": False, "synthetic": False, "attempt": 0}
+    ended: Changes = {"calls": (), "tool_calls": 0, "over_cap": False, "synthetic": False, "attempt": 0, "choice": None}
     return {**changes, **ended, "speaker": e.channel, "listener": "", "step": s.step + 1}
+
+
+def offered(s: "Session", e: ev.ToolsCalled) -> Changes:
+    """The choice of tools stands until the answer is there; what was called is never left out again."""
+    changes: Changes = {}
+    if e.request is not None and e.request.choice is not None:
+        changes["choice"] = e.request.choice
+    if new := [call.tool for call in e.calls if call.tool not in s.used]:
+        granted = s.agents[e.speaker].tools if e.speaker in s.agents else ()
+        changes["used"] = (*s.used, *(name for name in dict.fromkeys(new) if name in granted))
+    return changes

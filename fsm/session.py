@@ -12,14 +12,14 @@ from pydantic import TypeAdapter
 
 from . import events as ev
 from .approval import Standing, use
-from .choices import member_removed, speaker_selected
+from .choices import member_removed, offered, speaker_selected
 from .dedupe import Run, forget, lasting, remember
 from .errors import GapInLog, IllegalEvent
 from .parts import Call, Fetched, Last, Settled
 from .sources import attached, cited
 from .states import State
 from .table import NEXT
-from .values import DEFAULT_LIMITS, NO_USAGE
+from .values import DEFAULT_LIMITS, NO_USAGE, ToolChoice
 
 SETTLED_KEPT = 64  # how many past requests can still be answered with "already decided, by whom, when"
 
@@ -32,7 +32,8 @@ class Session(NamedTuple):
 
     `speaker` is the node that speaks next and `listener` whom it answers; while a channel has to choose, `speaker` is
     the channel. `step` counts completions and continues, `completions` is per speaker, `attempt` counts
-    failures of the next one. `due` is set when a model has finished while a person's message waited.
+    failures of the next one. `due` is set when a model has finished while a person's message waited. `left` are the
+    channels and members that were removed, `used` the tools that were called, `choice` the tools offered in this turn.
     """
 
     id: str = ""
@@ -69,6 +70,8 @@ class Session(NamedTuple):
     deadline: int | None = None
     left: tuple[tuple[str, str], ...] = ()
     fetched: dict[str, Fetched] = _NONE
+    used: tuple[str, ...] = ()
+    choice: ToolChoice | None = None
 
     @property
     def started(self) -> bool:
@@ -173,7 +176,7 @@ def _message_added(s: Session, e: ev.MessageAdded) -> Changes:
         "calls": (), "tool_calls": 0, "over_cap": False, "attempt": 0, "synthetic": False,
         "citations": (), "attachments": (), "usage": NO_USAGE,
         "speaker": e.recipient, "listener": "" if group else e.sender,
-        "due": e.by == "model" and bool(s.queue), "runs": lasting(s.runs) if s.runs else (),
+        "due": e.by == "model" and bool(s.queue), "runs": lasting(s.runs) if s.runs else (), "choice": None,
     }  # fmt: skip
     if e.by == "preload":
         return changes
@@ -247,7 +250,7 @@ def _tools_called(s: Session, e: ev.ToolsCalled) -> Changes:
     )  # fmt: skip
     over = s.tool_calls >= s.limits.max_tool_calls
     return {
-        **_completion(s, e.speaker),
+        **_completion(s, e.speaker), **offered(s, e),
         "usage": s.usage.plus(e.usage or NO_USAGE),
         "calls": calls, "tool_calls": s.tool_calls + len(calls), "over_cap": over,
     }  # fmt: skip
@@ -318,7 +321,7 @@ def _tool_returned(s: Session, e: ev.ToolReturned) -> Changes:
 def _turn_interrupted(_: Session, e: ev.TurnInterrupted) -> Changes:
     return {
         "speaker": e.node, "listener": e.peer, "calls": (), "synthetic": False, "attempt": 0, "tool_calls": 0,
-        "over_cap": False, "citations": (), "attachments": (), "fetched": _NONE,
+        "over_cap": False, "citations": (), "attachments": (), "fetched": _NONE, "choice": None,
     }  # fmt: skip
 
 

@@ -123,11 +123,27 @@ class Citation(Value):
     excerpt: str = ""
 
 
+class ToolChoice(Value):
+    """Why a model with many tools was offered these, in this order.
+
+    `by`: "text" only put them in order; "embeddings" left out all but the best, and `always` the pinned and the used
+    ones; "all" chose nothing, `problem` says why, and `tools` is empty since none of the `granted` was left out.
+    """
+
+    by: Literal["text", "embeddings", "all"]
+    granted: int
+    tools: tuple[str, ...] = ()
+    always: tuple[str, ...] = ()
+    model: str = ""
+    problem: str = ""
+
+
 class ModelRequest(Value):
     """What a model was sent, as digests into the log's blobs and a window of seqs of the history.
 
     `system` is the digest of the whole system text, `parts` are those of what follows the role in it. `context` is
     what was added to the newest message.
+    `choice` is there where the tools were chosen, or put in order.
     """
 
     system: str
@@ -135,6 +151,7 @@ class ModelRequest(Value):
     history: tuple[int, int] = (0, 0)
     context: str = ""
     parts: tuple[str, ...] = ()
+    choice: ToolChoice | None = None
 
 
 ToolOutcome = Literal[

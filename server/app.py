@@ -86,9 +86,8 @@ class Server:
         self.engine = engine
         self.tokens = tokens if isinstance(tokens, Tokens) else Tokens(tokens)
         self.token = ""
+        guard(host, self.tokens)
         if not self.tokens:
-            if not is_loopback(host):
-                raise Misuse(f"{host!r} can be reached from other machines: give tokens, or listen on 127.0.0.1")
             self.token = fresh_token()
             self.tokens.add(self.token, Principal("local", all_sessions=True))
         self.limits = limits or ServerLimits()
@@ -254,6 +253,19 @@ class Server:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("a refused try could not be put on record: %s", error)
+
+
+def guard(host: str, tokens: Tokens) -> None:
+    """Without tokens, let in who is on this machine only.
+
+    Raises:
+        Misuse: others could come.
+    """
+    if not tokens and not is_loopback(host):
+        raise Misuse(
+            f"{host!r} can be reached from other machines: give tokens (`turnlog serve --token-file FILE`), "
+            "or listen on 127.0.0.1"
+        )
 
 
 def is_loopback(host: str) -> bool:

@@ -109,8 +109,22 @@ class Pages:
     def close(self) -> None:
         """Close the connection."""
         with self._lock:
-            self._closed = True
-            self._db.close()
+            if not self._closed:
+                self._closed = True
+                self._db.close()
+                self._tidy()
+
+    def _tidy(self) -> None:
+        """Remove the empty files that reading made beside the log.
+
+        A read-only connection leaves them. One that may write takes them away when it closes as the last one: SQLite
+        looks under its own locks whether another process has the file, so nothing is lost to a writer that began
+        meanwhile. A write-ahead log that holds something stays as it is: folding it in is up to whoever writes.
+        """
+        if not self._wal().exists() or self.wal_bytes:
+            return
+        with contextlib.suppress(sqlite3.Error):
+            self._connect("mode=rw").close()
 
     def __enter__(self) -> Self:
         return self

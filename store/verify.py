@@ -4,9 +4,12 @@ An edit of any column is named at its row. Whoever edits a row *and* computes it
 row. Whoever computes all later hashes anew, or cuts the tail, is found by heads kept elsewhere (`heads`).
 """
 
+import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ..fsm.errors import BadBody, CorruptLog
 from ..fsm.states import State
@@ -17,6 +20,7 @@ from .reader import LogReader, RawRow
 from .schema import INDEXES, TRIGGERS
 
 Heads = Mapping[str, tuple[int, str]]
+_HASH = re.compile("[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,28 @@ def heads(source: str | Path | LogReader) -> dict[str, tuple[int, str]]:
         last = source.last(session)
         found[session] = last.seq, last.hash.hex()
     return found
+
+
+def parse_heads(data: bytes) -> dict[str, tuple[int, str]]:
+    """Heads that were kept as JSON, `{session: [seq, hash in hexadecimal]}`; there may be none.
+
+    Raises:
+        ValueError: it is something else; names what.
+    """
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"it is no JSON ({error})") from error
+    if isinstance(found, dict):
+        return {session: _head(session, head) for session, head in found.items()}
+    raise ValueError(f"it is {json.dumps(found):.40}, and not an object of sessions with their heads")
+
+
+def _head(session: str, head: Any) -> tuple[int, str]:
+    match head:
+        case [int(seq), str(digest)] if not isinstance(seq, bool) and seq > 0 and _HASH.fullmatch(digest):
+            return seq, digest
+    raise ValueError(f"the head of session {session!r} is {json.dumps(head):.80}, and not [seq, hash]")
 
 
 def verify(source: str | Path | LogReader, kept: Heads | None = None) -> Report:

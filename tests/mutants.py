@@ -12,6 +12,7 @@ STOP = "tests/fsm/test_decide_stop.py"
 TURNS = "tests/fsm/test_decide_turns.py"
 GRAPH = "tests/fsm/test_decide_graph.py"
 GROUPS = "tests/fsm/test_groups.py"
+RERANK = "tests/engine/test_rerank.py"
 DEDUPE = "tests/fsm/test_dedupe.py"
 CONTROL = "tests/fsm/test_turn_control.py"
 DEADLINES = "tests/fsm/test_deadlines.py"
@@ -163,6 +164,12 @@ MUTANTS = (
            GROUPS, "may_not_speak"),
     Mutant("speaker", "fsm/choices.py", '"listener": "", "step": s.step + 1}', '"listener": ""}',
            GROUPS, "removed_while"),
+    Mutant("rerank", "engine/offer.py", "    choice = session.choice\n", "    choice = None\n", RERANK, "comes_back"),
+    Mutant("rerank", "engine/tools/rerank.py", " or tool.name in used", "", RERANK, "called_before"),
+    Mutant("rerank", "engine/tools/rerank.py", "(_likeness(tool, one) * FADING**age for age, one in enumerate(asked))",
+           "(_likeness(tool, one) for one in asked[:1])", RERANK, "follow_up"),
+    Mutant("rerank", "fsm/session.py", ' if s.runs else (), "choice": None,', " if s.runs else (),",
+           RERANK, "members_of"),
     Mutant("usage", "fsm/choices.py", '{**changes, "usage": s.usage.plus(e.usage)}', "changes",
            GROUPS, "tokens_of_a_director"),
     Mutant("granted", "fsm/results.py", "if call.facts is None or call.tool not in granted:", "if call.facts is None:",

@@ -3,5 +3,6 @@
 from .ask import ask_user
 from .function import Tool, ToolContext, tool
 from .registry import Registry
+from .rerank import Rerank
 
-__all__ = ["Registry", "Tool", "ToolContext", "ask_user", "tool"]
+__all__ = ["Registry", "Rerank", "Tool", "ToolContext", "ask_user", "tool"]

@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .engine import Agent, Asking, Conversation, Document, Engine, ToolContext, Turn, person, tool
+    from .engine import Agent, Asking, Conversation, Document, Engine, Rerank, ToolContext, Turn, person, tool
     from .fsm.errors import Error
     from .fsm.events import Channel, Citation, Limits, Usage
     from .fsm.states import State
@@ -20,6 +20,7 @@ __all__ = [
     "Engine",
     "Error",
     "Limits",
+    "Rerank",
     "State",
     "ToolContext",
     "Turn",

@@ -73,18 +73,29 @@ def test_a_grant_is_told_with_who_gave_it(run: Run, recorded: Path) -> None:
     assert requests(run, recorded)["granted.0"]["granted_by"] == "person:ann"
 
 
-def test_a_request_is_one_line(run: Run, recorded: Path) -> None:
-    lines = run("audit", "edited", "--db", recorded).out.splitlines()
-    assert len(lines) == 3
-    assert lines[0] == (
-        '2030-01-01T00:00:01.000Z  edited  r7  pay {"amount": 5, "to": "Ann"} [9d8ab04e1714]  '
-        "approved via person by person:ann at 2030-01-01T00:00:02.000Z  "
-        'edited to {"amount": 4, "to": "Ann"} [8d8e43ec19c7]  '
-        "ran at 2030-01-01T00:00:03.000Z with [8d8e43ec19c7]: ok  "
-        "refused at 2030-01-01T00:00:02.000Z to person:eve (conflict): "
-        '"already approved by person:ann at 1893456002000: nothing was changed"'
-    )  # fmt: skip
-    assert 'because "too much"  did not run: denied' in lines[1]
+def test_a_request_is_a_block_with_a_line_for_each_thing_that_became_of_it(run: Run, recorded: Path) -> None:
+    first, second, *_ = run("audit", "edited", "--db", recorded).out.split("\n\n")
+    assert first.splitlines() == [
+        "r7 in edited, asked at 2030-01-01T00:00:01.000Z",
+        '  pay {"amount": 5, "to": "Ann"} [9d8ab04e1714]',
+        "  approved via person by person:ann at 2030-01-01T00:00:02.000Z",
+        '  edited to {"amount": 4, "to": "Ann"} [8d8e43ec19c7]',
+        "  ran at 2030-01-01T00:00:03.000Z with [8d8e43ec19c7]: ok",
+        '  refused at 2030-01-01T00:00:02.000Z to person:eve (conflict): "already',
+        '      approved by person:ann at 2030-01-01 00:00:02 UTC: nothing was changed"',
+    ]
+    assert 'because "too much"' in second
+    assert "  did not run: denied" in second.splitlines()
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_no_line_is_wider_than_the_terminal(
+    run: Run, recorded: Path, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    lines = run("audit", "--all", "--db", recorded).out.splitlines()
+    assert lines
+    assert max(map(len, lines)) <= width
 
 
 def test_calls_that_need_no_approval_are_told_when_asked_for(run: Run, recorded: Path) -> None:

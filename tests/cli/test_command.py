@@ -187,7 +187,35 @@ def test_a_file_without_heads_is_an_error_with_the_next_step(run: Run, recorded:
     (tmp_path / "heads.json").write_text("[1]")
     told = run("verify", "--db", recorded, "--heads", tmp_path / "heads.json")
     assert told.code == 1
-    assert "make it with `turnlog verify --keep" in told.err
+    assert "holds no heads: it is [1], and not an object of sessions" in told.err
+    assert "name a file that `turnlog verify --keep FILE` wrote" in told.err
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ('{"a": 1}', "the head of session 'a' is 1, and not [seq, hash]"),
+        ('{"a": [0, "' + "0" * 64 + '"]}', "and not [seq, hash]"),
+        ('{"a": [1, "short"]}', "and not [seq, hash]"),
+        ("{", "it is no JSON"),
+        ("null", "it is null"),
+    ],
+)
+def test_heads_that_are_none_are_told_in_one_line(
+    run: Run, recorded: Path, tmp_path: Path, text: str, why: str
+) -> None:
+    (tmp_path / "heads.json").write_text(text)
+    told = run("verify", "--db", recorded, "--heads", tmp_path / "heads.json")
+    assert told.code == 1
+    assert why in told.err
+    assert len(told.err.splitlines()) == 1
+
+
+def test_a_file_with_no_head_proves_nothing_and_says_so(run: Run, recorded: Path, tmp_path: Path) -> None:
+    (tmp_path / "heads.json").write_text("{}")
+    told = run("verify", "--db", recorded, "--heads", tmp_path / "heads.json")
+    assert told.code == 2
+    assert "no head was given" in told.err
 
 
 def test_heads_are_never_written_over_anything_but_older_heads_that_agree(

@@ -52,8 +52,18 @@ def test_a_replay_stops_where_it_is_told_and_names_what_was_open_then(run: Run, 
     assert 'open call call5: pay {"amount": 5, "to": "Ann"}, waiting' in standing
 
 
-def test_a_replay_past_the_end_shows_the_whole_session(run: Run, recorded: Path) -> None:
-    assert run("replay", "edited", "--to", 999, "--db", recorded) == run("replay", "edited", "--db", recorded)
+def test_a_replay_past_the_end_is_an_error_that_says_where_the_end_is(run: Run, recorded: Path) -> None:
+    last = len(run("replay", "edited", "--db", recorded, "--json").json["rows"])
+    assert run("replay", "edited", "--to", last, "--db", recorded) == run("replay", "edited", "--db", recorded)
+    told = run("replay", "edited", "--to", last + 1, "--db", recorded)
+    assert (told.code, told.out) == (2, "")
+    assert f"session 'edited' ends at seq {last}" in told.err
+
+
+def test_a_node_without_history_is_an_error_and_not_ignored(run: Run, recorded: Path) -> None:
+    told = run("replay", "edited", "--as", "@agent", "--db", recorded)
+    assert (told.code, told.out) == (2, "")
+    assert "needs --history" in told.err
 
 
 def test_the_history_is_what_a_model_would_see_and_holds_no_placeholder(run: Run, recorded: Path) -> None:
@@ -71,7 +81,7 @@ def test_the_history_is_what_a_model_would_see_and_holds_no_placeholder(run: Run
 def test_a_history_of_a_node_that_is_not_there_is_an_error(run: Run, recorded: Path) -> None:
     told = run("replay", "edited", "--history", "--as", "@nobody", "--db", recorded)
     assert told.code == 1
-    assert "no node '@nobody' in session 'edited': use one of USER, @agent" in told.err
+    assert "no node '@nobody' in session 'edited': use one of 'USER', '@agent'" in told.err
 
 
 @pytest.mark.accept(41)

@@ -147,7 +147,7 @@ def test_an_application_that_cannot_be_used_is_named_in_one_line(run_here: Run, 
 def test_an_address_that_others_can_reach_needs_a_token_of_our_own(run_here: Run) -> None:
     done = run_here("serve", "--app", "served_app:agents", "--db", "other.db", "--host", "0.0.0.0")
     assert done.code == 1
-    assert "give tokens, or listen on 127.0.0.1" in done.err
+    assert "give tokens (`turnlog serve --token-file FILE`), or listen on 127.0.0.1" in done.err
 
 
 def test_a_port_that_is_taken_is_an_error_with_the_next_step(served: Served, run_here: Run) -> None:

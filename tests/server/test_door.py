@@ -188,7 +188,7 @@ def test_an_address_that_others_can_reach_needs_tokens(world: World) -> None:
     engine = Engine(world.path, [world.agent()], clock=world.clock)
     try:
         for host in ("0.0.0.0", "::", "192.168.1.7", "example.org", ""):
-            with pytest.raises(Misuse, match=r"give tokens, or listen on 127\.0\.0\.1"):
+            with pytest.raises(Misuse, match=r"--token-file FILE`\), or listen on 127\.0\.0\.1"):
                 Server(engine, host)
         assert Server(engine, "0.0.0.0", tokens={token("ann"): PEOPLE["ann"]}).token == ""
         assert len(Server(engine, "localhost").token) > 40

@@ -10,7 +10,7 @@ import typer
 
 from .. import __version__
 from . import audit, chat, demo, diagram, replay, serve, sessions, verify
-from .text import plain
+from .text import plain, say
 
 PROGRAM = "turnlog"
 # The base of every complaint about arguments; typer gives only this subclass of it a public name.
@@ -32,10 +32,10 @@ def turnlog(
 ) -> None:
     """What comes before a command."""
     if version:
-        print(f"{PROGRAM} {__version__}")
+        say(f"{PROGRAM} {__version__}")
         raise typer.Exit
     if context.invoked_subcommand is None:
-        print(context.get_help())
+        say(context.get_help())
         raise typer.Exit(2)
 
 
@@ -80,7 +80,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _failed(text: str) -> int:
-    print(f"{PROGRAM}: {plain(text)}", file=sys.stderr)
+    say(f"{PROGRAM}: {plain(text)}", file=sys.stderr)
     return 1
 
 
@@ -88,5 +88,5 @@ def _wrong(error: BaseException) -> int:
     told = getattr(error, "format_message", lambda: str(error))()
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else PROGRAM
-    print(f"{PROGRAM}: {plain(told).rstrip('.')}\nSee `{command} --help`.", file=sys.stderr)
+    say(f"{PROGRAM}: {plain(told).rstrip('.')}\nSee `{command} --help`.", file=sys.stderr)
     return 2

@@ -3,14 +3,18 @@
 import contextlib
 import importlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 from ..engine import Agent, Engine
 from ..engine.tools import Tool
+from ..engine.tools.registry import AUTO_APPROVE
+from ..fsm.approval import auto_rule
 from ..fsm.errors import Misuse
 from ..store import SQLiteLog
+from .text import visible
 
 WANTED = "a list of Agent, a mapping of arguments for Engine, or a function that returns one of them"
 
@@ -71,18 +75,39 @@ def demo_folder(db: Path) -> Path:
     return db.resolve().with_name(f"{db.name}.files")
 
 
-def build(db: Path, hint: str, arguments: Callable[[], dict[str, Any]]) -> Engine:
-    """An engine that owns the log. `arguments` is asked for those of `Engine` once the log is ours.
+def build(db: Path, hint: str, arguments: Mapping[str, Any]) -> Engine:
+    """An engine that owns the log. No log is made for arguments that do not fit `Engine`.
 
     Raises:
         DatabaseOwned: another process owns it. StorageError: it cannot be opened. Misuse: an argument does not fit.
     """
+    # What can be read only once is needed twice.
+    given = {name: list(value) if isinstance(value, Iterator) else value for name, value in arguments.items()}
+    if not db.exists():
+        with tempfile.TemporaryDirectory(prefix="turnlog-") as folder:
+            _engine(Path(folder) / "tried.db", hint, given).log.close()
+    return _engine(db, hint, given)
+
+
+def _engine(db: Path, hint: str, arguments: Mapping[str, Any]) -> Engine:
     with contextlib.ExitStack() as undo:
         log = SQLiteLog(db, hint=hint)
         undo.callback(log.close)
         try:
-            engine = Engine(log, **arguments())
+            engine = Engine(log, **arguments)
         except TypeError as error:
             raise Misuse(f"the application does not fit Engine: {error}") from error
         undo.pop_all()
     return engine
+
+
+def unasked(engine: Engine, given: Mapping[str, Any]) -> str:
+    """What runs without anybody being asked although its tool needs approval, and who said so; "" when nothing does."""
+    allowed = engine.registry.auto_approve
+    if not allowed:
+        return ""
+    whose = f"{AUTO_APPROVE} is set" if given.get("auto_approve") is None else "the application's auto_approve"
+    told = ",".join(map(visible, allowed))
+    names = [visible(tool.name) for tool in engine.registry if tool.needs_approval and auto_rule(allowed, tool.name)]
+    runs = f"{', '.join(names)} will run without asking anybody" if names else "it names no tool that needs approval"
+    return f"{whose} ({told}): {runs}"

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .options import DEFAULT_DB, AsJson, Db, existing, reading
-from .text import arguments, moment, short, to_json, visible
+from .text import arguments, columns, marked, moment, say, short, to_json, visible, wrapped
 
 if TYPE_CHECKING:
     from ..store import LogReader
     from ..store.audit import Audit, Entry, Try
     from ..store.reader import Unreadable
 
-_SHOWN = 1000  # characters of arguments on a line; --json has all
-_DIGITS = 12  # of a digest on a line; --json has all 64
+_SHOWN = 1000  # characters of arguments in a block; --json has all
+# What a request holds may be wrapped anywhere; it never begins where a line of ours begins.
+_DETAIL, _FURTHER = " " * 2, " " * 6
 
 
 def audit(
@@ -40,13 +41,12 @@ def audit(
             if as_json:
                 parts.append(_as_json(name, entries, fold, lost, granted))
             else:
-                for line in _lines(name, entries, fold, granted):
-                    print(line)
+                _print(_blocks(name, entries, fold, granted))
     if as_json:
-        print(to_json(parts))
+        say(to_json(parts))
     else:
         for row in unreadable:
-            print(f"not readable: {visible(row.why)}")
+            say(f"not readable: {visible(row.why)}")
     if unreadable:
         raise typer.Exit(1)
 
@@ -60,6 +60,15 @@ def _read(reader: "LogReader", name: str) -> "tuple[Audit, list[Unreadable]]":
 def _granted(reader: "LogReader") -> dict[str, str]:
     """Who recorded each grant."""
     return {row.event.grant_id: row.actor for row in reader.grants() if row.event.kind == "grant_recorded"}
+
+
+def _print(blocks: Iterator[list[str]]) -> None:
+    width = columns()
+    for head, *rest in blocks:
+        lines = [*wrapped(head, width, _FURTHER)]
+        for one in rest:
+            lines += wrapped(f"{_DETAIL}{one}", width, _FURTHER)
+        say("\n".join((*lines, "")))
 
 
 def _as_json(
@@ -77,25 +86,25 @@ def _as_json(
     }
 
 
-def _lines(name: str, entries: "list[Entry]", fold: "Audit", granted: dict[str, str]) -> Iterator[str]:
+def _blocks(name: str, entries: "list[Entry]", fold: "Audit", granted: dict[str, str]) -> Iterator[list[str]]:
     for entry in entries:
-        yield _line(entry, granted)
+        yield list(_block(entry, granted))
     for one in fold.strays:
-        yield f"{moment(one.at)}  {visible(name)}  {visible(one.about)}  {_try(one)}"
+        yield [f"{visible(one.about)} in {visible(name)}: no such request", _try(one)]
 
 
-def _line(entry: "Entry", granted: dict[str, str]) -> str:
-    parts = [
-        moment(entry.asked_at),
-        visible(entry.session),
-        visible(entry.request_id) or "(not asked)",
-        f"{visible(entry.tool)} {arguments(entry.arguments, _SHOWN)} {_digest(entry.digest)}",
-    ]
+def _block(entry: "Entry", granted: dict[str, str]) -> Iterator[str]:
+    """A request: what was asked for, then a line for each thing that became of it."""
+    named = visible(entry.request_id) or "(not asked)"
+    yield f"{named} in {visible(entry.session)}, asked at {moment(entry.asked_at)}"
+    yield f"{visible(entry.tool)} {arguments(entry.arguments, _SHOWN)} {marked(entry.digest)}"
     if entry.why != "gated":
-        parts.append(f"asked because: {entry.why}")
-    parts += [_resolution(entry, granted), _ran(entry)]
-    parts += [_try(one) for one in entry.tries]
-    return "  ".join(part for part in parts if part)
+        yield f"asked because: {entry.why}"
+    yield _resolution(entry, granted)
+    if entry.edited is not None:
+        yield f"edited to {arguments(entry.edited, _SHOWN)} {marked(entry.approved_digest)}"
+    yield _ran(entry)
+    yield from map(_try, entry.tries)
 
 
 def _resolution(entry: "Entry", granted: dict[str, str]) -> str:
@@ -104,14 +113,12 @@ def _resolution(entry: "Entry", granted: dict[str, str]) -> str:
         return f"open{until}"
     if entry.via == "free":
         return "needs no approval"
-    told = f"{entry.outcome} via {entry.via} by {visible(entry.actor)} at {moment(entry.resolved_at)}"
+    told = f"{entry.outcome} via {visible(entry.via)} by {visible(entry.actor)} at {moment(entry.resolved_at)}"
     if entry.via != "person" and entry.rule:
         giver = f", given by {visible(granted[entry.rule])}" if entry.rule in granted else ""
         told += f" (rule {visible(entry.rule)}{giver})"
     if entry.reason:
         told += f' because "{short(entry.reason)}"'
-    if entry.edited is not None:
-        told += f"  edited to {arguments(entry.edited, _SHOWN)} {_digest(entry.approved_digest)}"
     return told
 
 
@@ -120,13 +127,9 @@ def _ran(entry: "Entry") -> str:
         return f"had been started before and was cut off; not run again: {entry.result or 'not returned'}"
     if not entry.runs:
         return f"did not run{f': {entry.result}' if entry.result else ''}"
-    starts = ", ".join(f"at {moment(run.at)} with {_digest(run.digest)}" for run in entry.runs)
+    starts = ", ".join(f"at {moment(run.at)} with {marked(run.digest)}" for run in entry.runs)
     return f"ran {starts}: {entry.result or 'not returned'}"
 
 
 def _try(one: "Try") -> str:
     return f'refused at {moment(one.at)} to {visible(one.actor)} ({one.code}): "{short(one.why)}"'
-
-
-def _digest(value: str) -> str:
-    return f"[{value[:_DIGITS]}]"

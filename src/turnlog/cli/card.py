@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .text import arguments, plain, visible
+from .text import arguments, say, visible
 
 if TYPE_CHECKING:
     from ..fsm.events import ApprovalRequested
@@ -38,12 +38,19 @@ def card(request: "ApprovalRequested", now: int | None = None) -> list[str]:
         lines.append(f"  {visible(request.description)}")
     if request.risk:
         lines.append(f"  risk: {visible(request.risk)}")
-    lines.append(f"  request {request.request_id}")
-    lines.append(f"  sha256 of the arguments {request.digest}")
+    lines.append(f"  request {visible(request.request_id)}")
+    lines.append(f"  sha256 of the arguments {visible(request.digest)}")
     if request.deadline is not None:
         left = (request.deadline - (time.time_ns() // 1_000_000 if now is None else now)) / 1000
-        lines.append(f"  {max(0, round(left))} seconds left, then it is not allowed")
+        end = "it is given up and not run again" if request.why == "outcome_unknown" else "it is not allowed"
+        lines.append(f"  {max(0, round(left))} seconds left, then {end}")
     return lines
+
+
+def is_word(said: str) -> bool:
+    """Whether a line is what a card asks for, and hardly anything else."""
+    words = {**_GATED, **_UNKNOWN, **_SAID}
+    return said.strip().lower() in {*words.keys(), *_GATED.values(), *_UNKNOWN.values()}
 
 
 async def ask_word_async(request: "ApprovalRequested", ask: AskLater, default: Word | None = None) -> Word:
@@ -65,7 +72,7 @@ async def ask_word_async(request: "ApprovalRequested", ask: AskLater, default: W
             case "e":
                 return Word("approved", await _edited(request, ask))
             case _:
-                print(f"{visible(said) or 'nothing'} is none of them: type one of {', '.join(choices)}")
+                say(f"{visible(said) or 'nothing'} is none of them: type one of {', '.join(choices)}")
 
 
 def ask_word(request: "ApprovalRequested", ask: Ask = input, default: Word | None = None) -> Word:
@@ -87,17 +94,17 @@ def told(word: Word) -> str:
     if word.arguments is not None:
         return f"approve {arguments(word.arguments)}"
     verb = {"approved": "approve", "denied": "deny", "committed": "it took effect"}[word.outcome]
-    return f'{verb} because "{plain(word.reason)}"' if word.reason else verb
+    return f'{verb} because "{visible(word.reason)}"' if word.reason else verb
 
 
 async def _edited(request: "ApprovalRequested", ask: AskLater) -> dict[str, Any]:
-    print(f"now: {arguments(request.arguments)}")
+    say(f"now: {arguments(request.arguments)}")
     while True:
         try:
             value = json.loads(await ask("new arguments, a JSON object: "))
         except ValueError as error:
-            print(f"that is no JSON ({error}): try again")
+            say(f"that is no JSON ({visible(str(error))}): try again")
             continue
         if isinstance(value, dict):
             return value
-        print("that is no JSON object: try again")
+        say("that is no JSON object: try again")

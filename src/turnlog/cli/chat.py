@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .options import DEFAULT_DB, Db
+from .text import say
 
 if TYPE_CHECKING:
     from ..engine import Engine
@@ -30,7 +31,7 @@ def chat(
     """Talk with a model; its calls are asked about here. Leave with Ctrl-D or /quit, go on with --session."""
     import asyncio
 
-    from .application import build
+    from .application import build, unasked
 
     if not model and not app:
         raise typer.BadParameter(
@@ -38,14 +39,29 @@ def chat(
             "OPENAI_API_KEY or ANTHROPIC_API_KEY), --base-url URL --model NAME for a local server, or --model scripted",
             param_hint="--model",
         )
+    options = {"--model": model, "--base-url": base_url, "--tools": tools, "--app": app, "--role": role}
+    given = {name: value for name, value in options.items() if value}
+    for leading in ("--app", "--model" if model == SCRIPTED else ""):
+        if leading in given and len(given) > 1:
+            others = " and ".join(name for name in given if name != leading)
+            raise typer.BadParameter(f"it brings its own agents: leave out {others}", param_hint=leading)
+    if session and not db.exists():
+        from ..fsm.errors import UnknownSession
+
+        raise UnknownSession(f"no session has the id {session!r}: there is no log at {db}, check the path")
 
     async def run() -> None:
         from .talk import Talk
 
-        engine = build(db, "turnlog chat", lambda: _arguments(db, model, base_url, tools, app, role))
+        arguments = _arguments(db, model, base_url, tools, app, role)
+        engine = build(db, "turnlog chat", arguments)
         try:
+            if model == SCRIPTED:
+                _fill(db)
+            if runs := unasked(engine, arguments):
+                say(runs)
             async with engine:
-                await Talk(engine, db).run(session)
+                await Talk(engine, db, [word for option in given.items() for word in option]).run(session)
         finally:
             await _close(engine)
 
@@ -62,11 +78,18 @@ def _arguments(db: Path, model: str, base_url: str | None, tools: str, app: str,
     if model == SCRIPTED:
         from ..demo.agent import demo_agent
 
-        folder = demo_folder(db)
-        print(f"The model is scripted, not an LLM; its tools work on the toy files in {folder}")
-        return {"agents": [demo_agent(folder)]}
+        return {"agents": [demo_agent(demo_folder(db))]}
     own = load_tools(tools) if tools else ()
     return {"agents": [Agent("@agent", open_model(model, base_url=base_url), role=role, tools=own)]}
+
+
+def _fill(db: Path) -> None:
+    from ..demo.agent import fill
+    from .application import demo_folder
+
+    folder = demo_folder(db)
+    fill(folder)
+    say(f"The model is scripted, not an LLM; its tools work on the toy files in {folder}")
 
 
 async def _close(engine: "Engine") -> None:

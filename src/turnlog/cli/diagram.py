@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from .options import AsJson
-from .text import to_json
+from .text import say, to_json
 
 
 class Format(StrEnum):
@@ -33,9 +33,9 @@ def diagram(
             raise typer.BadParameter(f"there is no folder {write}: create it first", param_hint="--write")
         for name, draw in FILES.items():
             (write / name).write_text(draw(machine), encoding="utf-8")
-            print(write / name)
+            say(str(write / name))
     elif as_json:
-        print(to_json([{"from": source, "kind": kind, "to": target} for source, kind, target in arrows(machine)]))
+        say(to_json([{"from": source, "kind": kind, "to": target} for source, kind, target in arrows(machine)]))
     else:
         draw = {Format.MERMAID: mermaid, Format.SVG: svg, Format.TABLE: markdown}[form]
-        print(draw(machine), end="")
+        say(draw(machine), end="")

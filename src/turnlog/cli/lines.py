@@ -2,7 +2,10 @@
 
 import asyncio
 import os
+import termios
 from collections import deque
+
+from .text import say
 
 
 class Lines:
@@ -39,10 +42,10 @@ class Lines:
         Raises:
             EOFError: there is none.
         """
-        print(prompt, end="", flush=True)
+        say(prompt, end="")
         while not self._lines:
             if self._ended:
-                print()
+                say()
                 raise EOFError
             if self._watched:
                 self._news.clear()
@@ -50,6 +53,19 @@ class Lines:
             else:
                 self._read()
         return self._lines.popleft()
+
+    def drop(self) -> list[str]:
+        """Forget what a person typed ahead, so that it answers no question that they have not seen.
+
+        The answer is the whole lines among it. Input that is no terminal was written as answers, and stays.
+        """
+        if not os.isatty(self._file):
+            return []
+        termios.tcflush(self._file, termios.TCIFLUSH)
+        dropped = [*self._lines]
+        self._lines.clear()
+        self._rest = b""
+        return dropped
 
     def close(self) -> None:
         """Look no longer."""

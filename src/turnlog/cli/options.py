@@ -1,5 +1,6 @@
 """Options that several commands share."""
 
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,11 @@ DEFAULT_DB = Path("turnlog.db")
 
 Db = Annotated[Path, typer.Option("--db", envvar="TURNLOG_DB", help="The log, an SQLite file.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def command(*words: object) -> str:
+    """A command of ours as it can be pasted into a shell."""
+    return shlex.join(("turnlog", *map(str, words)))
 
 
 @contextmanager
@@ -37,5 +43,7 @@ def existing(reader: "LogReader", session: str) -> str:
     from ..fsm.errors import UnknownSession
 
     if not reader.raw(session, -(2**63), 1):
-        raise UnknownSession(f"no session has the id {session!r}: `turnlog sessions --db {reader.path}` lists them")
+        raise UnknownSession(
+            f"no session has the id {session!r}: `{command('sessions', '--db', reader.path)}` lists them"
+        )
     return session

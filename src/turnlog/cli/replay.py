@@ -6,7 +6,7 @@ import typer
 
 from .options import DEFAULT_DB, AsJson, Db, existing, reading
 from .rows import row_json, row_line
-from .text import arguments, moment, plain, short, to_json, visible
+from .text import arguments, marked, moment, plain, say, short, to_json, visible
 
 if TYPE_CHECKING:
     from ..fsm.events import Row
@@ -27,21 +27,28 @@ def replay(
     recipient: Annotated[str, typer.Option("--to-node", help="... and this one; one alone: all from, or all to.")] = "",
 ) -> None:
     """Rebuild a session from its rows, up to any of them. No model and no tool is called, nothing is written."""
+    pair = bool(sender or recipient)
+    if as_node and not history:
+        raise typer.BadParameter("it needs --history: it names the node whose history is shown", param_hint="--as")
+    if history and pair:
+        raise typer.BadParameter("it does not go with --from and --to-node: ask twice", param_hint="--history")
     with reading(db) as reader:
         rows = read_rows(reader, existing(reader, session), to)
+    if to is not None and len(rows) < to:
+        raise typer.BadParameter(f"session {session!r} ends at seq {len(rows)}", param_hint="--to")
     state = _fold(rows)
-    if sender or recipient:
+    if pair:
         _messages(rows, sender, recipient, as_json=as_json)
     elif history:
         _history(rows, state, as_node, as_json=as_json)
     elif as_json:
-        print(to_json({"rows": [row_json(row) for row in rows], "session": session_json(state)}))
+        say(to_json({"rows": [row_json(row) for row in rows], "session": session_json(state)}))
     else:
         for row in rows:
-            print(row_line(row))
-        print()
+            say(row_line(row))
+        say()
         for line in standing(state):
-            print(line)
+            say(line)
 
 
 def read_rows(reader: "LogReader", session: str, to: int | None) -> "list[Row]":
@@ -77,13 +84,16 @@ def standing(s: "Session") -> list[str]:
         tools = f", tools: {', '.join(agent.tools)}" if agent.tools else ""
         lines.append(visible(f"node {agent.name}: {agent.model or 'a person'}{tools}"))
     lines += [visible(f"channel {c.name}: {', '.join(c.members)}") for c in s.channels.values()]
-    lines += [f"open call {c.id}: {visible(c.tool)} {arguments(c.arguments, 500)}, {c.status}" for c in s.open_calls]
+    lines += [
+        f"open call {visible(c.id)}: {visible(c.tool)} {arguments(c.arguments, 500)}, {c.status}" for c in s.open_calls
+    ]
     for one in s.requests:
         until = f", until {moment(one.deadline)}" if one.deadline is not None else ""
-        shown = arguments(one.arguments, 500)
-        lines.append(f"open request {one.request_id}: {visible(one.tool)} {shown} [{one.digest[:12]}]{until}")
+        what = f"{visible(one.tool)} {arguments(one.arguments, 500)} {marked(one.digest)}"
+        lines.append(f"open request {visible(one.request_id)}: {what}{until}")
     if s.question is not None:
-        lines += [f"open question {s.question.request_id}: {visible(q.text)}" for q in s.question.questions]
+        asked = visible(s.question.request_id)
+        lines += [f"open question {asked}: {visible(q.text)}" for q in s.question.questions]
     lines += [f"queued: {short(one.text)}" for one in s.queue]
     return lines
 
@@ -93,11 +103,11 @@ def _messages(rows: "list[Row]", sender: str, recipient: str, *, as_json: bool) 
 
     found = between(collect([], rows), sender, recipient)
     if as_json:
-        print(to_json([_message(one) for one in found]))
+        say(to_json([_message(one) for one in found]))
         return
     for one in found:
         message = _message(one)
-        print(f"{one.first:>5}  {visible(one.speaker)} to {visible(one.listener)}: {visible(message['text'])}")
+        say(f"{one.first:>5}  {visible(one.speaker)} to {visible(one.listener)}: {visible(message['text'])}")
 
 
 def _message(one: "Exchange") -> dict[str, Any]:
@@ -109,7 +119,7 @@ def _history(rows: "list[Row]", s: "Session", node: str, *, as_json: bool) -> No
     from ..fsm.history import collect, view
 
     if node and node not in s.agents:
-        raise Misuse(f"there is no node {node!r} in session {s.id!r}: use one of {', '.join(s.agents)}")
+        raise Misuse(f"there is no node {node!r} in session {s.id!r}: use one of {', '.join(map(repr, s.agents))}")
     speaker, listener = _sides(s, node)
     group = s.channels.get(listener)
     messages = view(collect([], rows), speaker, listener, group.members if group else ())
@@ -117,11 +127,11 @@ def _history(rows: "list[Row]", s: "Session", node: str, *, as_json: bool) -> No
         from dataclasses import asdict
 
         told = [{"type": type(one).__name__, **asdict(one)} for one in messages]
-        print(to_json({"speaker": speaker, "listener": listener, "messages": told}))
+        say(to_json({"speaker": speaker, "listener": listener, "messages": told}))
         return
-    print(f"what {visible(speaker)} sees when it is to answer {visible(listener)}:")
+    say(f"what {visible(speaker)} sees when it is to answer {visible(listener)}:")
     for message in messages:
-        print(_told(message))
+        say(_told(message))
 
 
 def _sides(s: "Session", node: str) -> tuple[str, str]:

@@ -45,13 +45,15 @@ def told_of(event: Any) -> str:
             calls = ", ".join(f"{visible(c.tool)}({short(c.arguments, _TEXT)})" for c in event.calls)
             return f"{visible(event.speaker)}: {calls}"
         case "approval_requested":
-            return f"{event.request_id} {visible(event.tool)} {arguments(event.arguments, _TEXT)} ({event.why})"
+            return (
+                f"{visible(event.request_id)} {visible(event.tool)} {arguments(event.arguments, _TEXT)} ({event.why})"
+            )
         case "approval_shown":
-            return f"{event.request_id} to {visible(event.connection)}"
+            return f"{visible(event.request_id)} to {visible(event.connection)}"
         case "approval_resolved":
             edited = f" edited to {arguments(event.arguments, _TEXT)}" if event.arguments is not None else ""
             reason = f' because "{short(event.reason, _TEXT)}"' if event.reason else ""
-            return f"{event.request_id} {event.outcome} via {event.via}{edited}{reason}"
+            return f"{visible(event.request_id)} {event.outcome} via {event.via}{edited}{reason}"
         case "tool_started":
             return f"{visible(event.tool)} attempt {event.attempt}, allowed by {visible(event.permit)}"
         case "tool_returned":

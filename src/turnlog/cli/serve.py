@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from .options import DEFAULT_DB, Db
+from .text import say
 
 
 def serve(
@@ -32,22 +33,31 @@ def serve(
 
 async def _serve(app: str, db: Path, host: str, port: int, token_file: Path | None, origins: list[str]) -> None:
     from ..fsm.errors import Misuse
-    from ..server import Principal, Server
-    from .application import build
+    from ..server import Principal, Server, Tokens
+    from ..server.app import guard
+    from .application import build, unasked
     from .waits import first, stopped
 
-    token = _token(token_file) if token_file is not None else ""
-    tokens = {token: Principal("local", all_sessions=True)} if token else None
-    engine = build(db, "turnlog serve", lambda: _arguments(app, db))
+    # Everything that may be wrong is looked at before a log is made.
+    arguments = _arguments(app, db)
+    tokens = Tokens()
+    if token_file is not None:
+        tokens.add(_token(token_file), Principal("local", all_sessions=True))
+    guard(host, tokens)
+    engine = build(db, "turnlog serve", arguments)
     asked = stopped()
+    if not app:
+        _fill(db)
+    if runs := unasked(engine, arguments):
+        say(runs)
     async with engine, contextlib.AsyncExitStack() as stack:
         try:
             server = await stack.enter_async_context(Server(engine, host, port, tokens, origins=origins))
         except OSError as error:
             why = error.strerror or str(error)
             raise Misuse(f"cannot listen on {host}:{port}: {why}; choose another --host or --port") from error
-        print(f"turnlog serves {db} at {server.url}")
-        print(f"token in {token_file}" if token_file is not None else f"token {server.token}", flush=True)
+        say(f"turnlog serves {db} at {server.url}")
+        say(f"token in {token_file}" if token_file is not None else f"token {server.token}", flush=True)
         await first(asked, engine.failed)
     if engine.failure is not None:
         raise engine.failure
@@ -60,9 +70,16 @@ def _arguments(app: str, db: Path) -> dict[str, Any]:
         return engine_arguments(app)
     from ..demo.agent import demo_agent
 
+    return {"agents": [demo_agent(demo_folder(db))]}
+
+
+def _fill(db: Path) -> None:
+    from ..demo.agent import fill
+    from .application import demo_folder
+
     folder = demo_folder(db)
-    print(f"No --app: the demo's agent answers (its model is scripted, not an LLM) over the toy files in {folder}")
-    return {"agents": [demo_agent(folder)]}
+    fill(folder)
+    say(f"No --app: the demo's agent answers (its model is scripted, not an LLM) over the toy files in {folder}")
 
 
 def _token(path: Path) -> str:

@@ -1,16 +1,21 @@
 """The terminal side of a chat: what is said, what runs, what is asked."""
 
+import asyncio
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
 from ..engine import Conversation, Engine, Notice, Piece, Rows
 from ..fsm.errors import Misuse
 from ..fsm.events import ApprovalRequested, MessageAdded, QuestionAsked, Row, TurnFailed
 from ..fsm.states import State
-from .card import ask_word_async, card
+from .card import ask_word_async, card, is_word
 from .lines import Lines
+from .options import command
 from .rows import told_of
-from .text import plain, styled, visible
+from .text import plain, say, short, visible
 
+_T = TypeVar("_T")
 HELP = "Write a message, or: /stop ends the session for good, /quit leaves it (it can be resumed), /help."
 _TOLD = frozenset({"tool_started", "tool_returned", "approval_resolved", "grant_recorded", "session_terminated"})
 
@@ -29,7 +34,7 @@ class Screen:
                 if self._open != notice.message_id:
                     self._end()
                     self._open = notice.message_id
-                print(plain(notice.text), end="", flush=True)
+                say(plain(notice.text), end="")
             case Piece(kind="note"):
                 self._line(f"  {visible(notice.text)}")
             case Rows():
@@ -52,31 +57,32 @@ class Screen:
             self.failure = f"{event.error}: {event.message}"
             self._end()
         elif event.kind in _TOLD:
-            self._line(styled(f"  {event.kind.replace('_', ' ')}: {told_of(event)}", "cyan"))
+            self._line(f"  {event.kind.replace('_', ' ')}: {told_of(event)}", "cyan")
 
-    def _line(self, text: str) -> None:
+    def _line(self, text: str, colour: str | None = None) -> None:
         self._end()
-        print(text, flush=True)
+        say(text, colour=colour, flush=True)
 
     def _end(self) -> None:
         if self._open:
-            print(flush=True)
+            say(flush=True)
         self._open = ""
 
 
 class Talk:
     """One chat: says what is typed, and asks for whatever the session waits for."""
 
-    def __init__(self, engine: Engine, db: Path) -> None:
-        self.engine, self.db = engine, db
+    def __init__(self, engine: Engine, db: Path, again: Sequence[str] = ()) -> None:
+        self.engine, self.db, self.again = engine, db, again
         self.screen = Screen()
         self.lines = Lines()
+        self._wary = False
 
     async def run(self, session: str = "") -> None:
         """Talk until the session or the input ends."""
         conversation = await (self.engine.open(session) if session else self.engine.create())
         stop = conversation.subscribe(self.screen.hear)
-        print(styled(f"session {visible(conversation.id)} in {self.db}. {HELP}", bold=True))
+        say(f"session {visible(conversation.id)} in {self.db}. {HELP}", bold=True)
         try:
             while await self._step(conversation):
                 pass
@@ -86,8 +92,8 @@ class Talk:
             stop()
             self.lines.close()
         if conversation.session.state is not State.TERMINATED:
-            where = f"--session {visible(conversation.id)} --db {self.db}"
-            print(f"The session goes on with `turnlog chat {where}` and the same model.")
+            say("The session goes on with:")
+            say(command("chat", "--session", conversation.id, "--db", self.db, *self.again))
 
     async def _step(self, c: Conversation) -> bool:
         """Deal with what the session waits for; False ends the chat."""
@@ -95,7 +101,7 @@ class Talk:
         try:
             match session.state:
                 case State.TERMINATED:
-                    print("The session has ended.")
+                    say("The session has ended.")
                     return False
                 case State.AWAITING_APPROVAL:
                     await self._approve(c, session.requests[0])
@@ -106,7 +112,7 @@ class Talk:
                 case _:
                     return await self._say(c, await self.lines.next("> "))
         except Misuse as error:
-            print(visible(str(error)))
+            say(visible(str(error)))
         return True
 
     async def _say(self, c: Conversation, text: str) -> bool:
@@ -116,25 +122,68 @@ class Talk:
             case "/quit":
                 return False
             case "/help":
-                print(HELP)
+                say(HELP)
             case "/stop":
                 await c.stop(session=True)
+            case said if said.startswith("/say "):
+                self._wary = False
+                await c.say(said.removeprefix("/say ").strip())
             case said if said.startswith("/"):
-                print(f"{visible(said)} is no command. {HELP}")
+                say(f"{visible(said)} is no command. {HELP}")
+            case said if self._wary and is_word(said):
+                say(f"{visible(said)!r} was not sent: no call waits for a word now. `/say {visible(said)}` sends it.")
             case _:
+                self._wary = False
                 await c.say(text)
         return True
 
     async def _approve(self, c: Conversation, request: ApprovalRequested) -> None:
+        for one in self.lines.drop():
+            say(f"not sent, typed before this: {short(one)}")
         for line in card(request, self.engine.clock.now()):
-            print(line)
-        word = await ask_word_async(request, self.lines.next)
-        await c.decide(
-            request, word.outcome, reason=word.reason, arguments=word.arguments, result=word.result
-        )  # fmt: skip
+            say(line)
+        word = await self._while_open(c, request.request_id, ask_word_async(request, self.lines.next))
+        if word is None:
+            return
+        try:
+            await c.decide(
+                request, word.outcome, reason=word.reason, arguments=word.arguments, result=word.result
+            )  # fmt: skip
+        except Misuse:
+            # Another word may be on its way: the person sees too late that this one was.
+            self._wary = c.session.request(request.request_id) is None
+            raise
+
+    async def _while_open(self, c: Conversation, request_id: str, asking: Coroutine[Any, Any, _T]) -> _T | None:
+        """What a person says about a request; None when it was settled before they had said it."""
+        over = asyncio.Event()
+
+        def look(_: Notice | None = None) -> None:
+            s = c.session
+            if s.request(request_id) is None and (s.question is None or s.question.request_id != request_id):
+                over.set()
+
+        stop = c.subscribe(look)
+        look()
+        asked, ended = asyncio.ensure_future(asking), asyncio.ensure_future(over.wait())
+        try:
+            await asyncio.wait((asked, ended), return_when=asyncio.FIRST_COMPLETED)
+            if asked.done():
+                return asked.result()
+        finally:
+            stop()
+            ended.cancel()
+            asked.cancel()
+        # The line that is being typed was meant for the request: a model must not get it as a message.
+        self._wary = True
+        await c.rest()
+        said = await self.lines.next("It is too late for a word on that. Press Enter to go on: ")
+        if said.strip():
+            say(f"not sent: {short(said)}")
+        return None
 
     async def _failed(self, c: Conversation) -> bool:
-        print(styled(f"The model failed. {visible(self.screen.failure)}".rstrip(), "red"))
+        say(f"The model failed. {visible(self.screen.failure)}".rstrip(), colour="red")
         said = await self.lines.next("Enter tries again, or write another message: ")
         if not said.strip():
             await c.retry()
@@ -142,8 +191,13 @@ class Talk:
         return await self._say(c, said)
 
     async def _answer(self, c: Conversation, asked: QuestionAsked) -> None:
+        answers = await self._while_open(c, asked.request_id, self._answers(asked))
+        if answers is not None:
+            await c.answer(asked.request_id, answers)
+
+    async def _answers(self, asked: QuestionAsked) -> tuple[str, ...]:
         answers = []
         for question in asked.questions:
             choices = f" ({', '.join(visible(one) for one in question.choices)})" if question.choices else ""
             answers.append(await self.lines.next(f"{visible(question.text)}{choices}: "))
-        await c.answer(asked.request_id, tuple(answers))
+        return tuple(answers)

@@ -78,6 +78,5 @@ def tools(folder: Path) -> list[Tool]:
 
 
 def demo_agent(folder: Path) -> Agent:
-    """The agent of the demo; the folder is filled when it is not there."""
-    fill(folder)
+    """The agent of the demo. Its folder is to be filled before it works there."""
     return Agent("@agent", ScriptedModel(step, MODEL), role="You tidy up a folder.", tools=tools(folder))

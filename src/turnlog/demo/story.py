@@ -3,7 +3,6 @@
 import asyncio
 import signal
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 from ..cli.application import demo_folder
@@ -11,7 +10,7 @@ from ..cli.audit import audit
 from ..cli.card import Ask, Word, ask_word, card, told
 from ..cli.replay import replay
 from ..cli.rows import row_line
-from ..cli.text import arguments, styled, visible
+from ..cli.text import arguments, say, visible
 from ..cli.verify import verify
 from ..fsm.errors import Error
 from ..fsm.events import ApprovalRequested, Row
@@ -31,11 +30,11 @@ DEFAULTS = (
 class Story:
     """One run over one folder. `ask` is None when nobody is there to be asked."""
 
-    def __init__(self, folder: Path, ask: Ask | None, say: Callable[[str], None] = print) -> None:
+    def __init__(self, folder: Path, ask: Ask | None) -> None:
         self.db = folder / "turnlog.db"
         self.token_file = folder / "token"
         self.files = demo_folder(self.db)
-        self.ask, self.say = ask, say
+        self.ask = ask
         self.rows: list[Row] = []
         self.failed: list[str] = []
 
@@ -58,16 +57,16 @@ class Story:
 
     def _start(self) -> ServerProcess:
         server = ServerProcess(self.db, self.token_file)
-        self.say(f"server {server.pid} listens at {server.url}; log: {self.db}")
+        say(f"server {server.pid} listens at {server.url}; log: {self.db}")
         return server
 
     def _wait_for_approval(self, server: ServerProcess) -> list[ApprovalRequested]:
         self._head("A client connects and asks. Each line is a durable row: number, state after it, who, what")
         asked = asyncio.run(talk.begin(server.url, server.token, self._see))
-        self.say("")
+        say("")
         for one in asked:
             for line in card(one):
-                self.say(line)
+                say(line)
         self.check("nothing was deleted while the calls wait", self._left() == set(FILES))
         return asked
 
@@ -81,7 +80,7 @@ class Story:
         again = asyncio.run(talk.look(server.url, server.token))
         for one in again:
             for line in card(one):
-                self.say(line)
+                say(line)
         same = [(one.request_id, one.digest, one.deadline) for one in asked]
         found = [(one.request_id, one.digest, one.deadline) for one in again]
         self.check("the same requests are open, with the same deadline", found == same)
@@ -102,20 +101,20 @@ class Story:
 
     def _word(self, server: ServerProcess, request: ApprovalRequested, default: Word) -> Word:
         while True:
-            self.say(f"{visible(request.tool)} {arguments(request.arguments)}")
+            say(f"{visible(request.tool)} {arguments(request.arguments)}")
             word = ask_word(request, self.ask, default) if self.ask else default
-            self.say(f"  {told(word)}")
+            say(f"  {told(word)}")
             why = asyncio.run(talk.decide(server.url, server.token, request, word))
             if not why:
                 return word
-            self.say(f"  refused: {visible(why)}")
+            say(f"  refused: {visible(why)}")
             if self.ask is None:
                 raise Error(f"the demo's own word was refused: {why}. Please report this")
 
     def _check_folder(self, wanted: list[str]) -> None:
         lines = ledger(self.files).read_text(encoding="utf-8").splitlines() if ledger(self.files).exists() else []
         gone = set(FILES) - self._left()
-        self.say(f"\nfiles now: {', '.join(sorted(self._left()))}")
+        say(f"\nfiles now: {', '.join(sorted(self._left()))}")
         ran = ", ".join(visible(line) for line in lines) or "nothing"
         self.check(f"what was allowed ran once: {ran}", Counter(lines) == Counter(wanted))
         self.check("only allowed files are gone", gone == set(wanted) & set(FILES))
@@ -138,7 +137,7 @@ class Story:
         replay(talk.SESSION, to=waiting, db=self.db)
         self._command("turnlog verify")
         verify(db=self.db)
-        self.say("")
+        say("")
         self._check_log(decided)
 
     def _check_log(self, decided: dict[str, Word]) -> None:
@@ -161,22 +160,22 @@ class Story:
 
     def check(self, claim: str, holds: bool) -> None:  # noqa: FBT001 - reads as a sentence
         """Tell a claim and whether it holds."""
-        self.say(styled(f"  [{'ok' if holds else 'FAILED'}] {claim}", "green" if holds else "red"))
+        say(f"  [{'ok' if holds else 'FAILED'}] {claim}", colour="green" if holds else "red")
         if not holds:
             self.failed.append(claim)
 
     def _see(self, row: Row) -> None:
         self.rows.append(row)
-        self.say(row_line(row, at=False))
+        say(row_line(row, at=False))
 
     def _left(self) -> set[str]:
         return {one.name for one in self.files.iterdir()}
 
     def _head(self, text: str) -> None:
-        self.say(styled(f"\n== {text} ==", bold=True))
+        say(f"\n== {text} ==", bold=True)
 
     def _command(self, text: str) -> None:
-        self.say(styled(f"\n$ {text}", bold=True))
+        say(f"\n$ {text}", bold=True)
 
 
 def run(folder: Path, ask: Ask | None) -> None:
