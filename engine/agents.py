@@ -20,10 +20,11 @@ class Agent:
         name: how it is addressed.
         model: what answers for it; None makes it a seat for a person.
         role: the system prompt.
-        parts: more of the system prompt, in this order: texts, or functions from `Asking` to a text, asked once a turn
+        parts: more of the system prompt, in this order: texts, or functions that give texts, asked once a turn
             (the prompt of a workspace, memories).
-        context: a function, async or not, from `Asking` to texts or `Document`s, asked once a turn. What it gives is
-            added to the newest message for the model, and is never part of the message in the log.
+        context: a function that gives texts or `Document`s, asked once a turn. What it gives is added to the newest
+            message for the model, and is never part of the message in the log. Such a function may be async, and may
+            take an `Asking`.
         tools: what it may call; nothing else is offered to it or runs for it.
         interrupt: "always" hands control back to a person whenever this node would be next to speak.
         window: how many messages of history its model sees, None for all.

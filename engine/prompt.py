@@ -46,7 +46,7 @@ class Asking:
 
 
 Found = str | Document | Iterable[str | Document] | None
-Source = Callable[[Asking], Found | Awaitable[Found]]
+Source = Callable[[Asking], Found | Awaitable[Found]] | Callable[[], Found | Awaitable[Found]]
 
 
 class Told(NamedTuple):
@@ -154,12 +154,12 @@ async def _ask(source: Source, asking: Asking, threads: "Threads") -> list[Docum
 async def _found(source: Source, asking: Asking, threads: "Threads") -> Any:
     found: Any = None
     if inspect.iscoroutinefunction(source):
-        found = source(asking)
+        found = _called(source, asking)
     else:  # it may read files: not in the event loop
         kept: list[Any] = []
 
         def ask() -> str:
-            kept.append(source(asking))
+            kept.append(_called(source, asking))
             return ""
 
         _, failed = await asyncio.wrap_future(threads.submit(f"source {_name(source)}", ask, {}))
@@ -167,6 +167,16 @@ async def _found(source: Source, asking: Asking, threads: "Threads") -> Any:
             raise failed if isinstance(failed, Exception) else RuntimeError(told(failed))
         found = kept[0]
     return await found if inspect.isawaitable(found) else found
+
+
+def _called(source: Any, asking: Asking) -> Any:
+    try:
+        inspect.signature(source).bind(asking)
+    except TypeError:  # it wants to know nothing
+        return source()
+    except ValueError:  # it does not tell what it wants
+        pass
+    return source(asking)
 
 
 def documents(found: Any) -> list[Document]:

@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from turnlog import Agent, Asking, Document, Engine
+from turnlog import Agent, Document, Engine
 from turnlog.engine.models.base import ModelCall, ModelReply
 from turnlog.engine.models.scripted import ScriptedModel, say
 
@@ -17,12 +17,12 @@ def add_file(name: str, text: str) -> None:
     (FILES / name).write_text(text)
 
 
-def read_files(asked: Asking) -> list[Document]:
-    """Called once a turn, in a thread; `asked.text` is what was said. It may be async, too."""
+def read_files() -> list[Document]:
+    """Called once a turn, in a thread. It may be async, and may take an `Asking`, which tells what was said."""
     return [Document(path.name, path.read_text()) for path in sorted(FILES.iterdir())]
 
 
-async def remember(asked: Asking) -> str:
+async def remember() -> str:
     """One more part of the system prompt."""
     return " ".join(MEMORIES)
 

@@ -230,7 +230,7 @@ async def test_a_turn_that_is_stopped_waits_for_no_source(world: World) -> None:
 async def test_the_system_text_is_the_role_and_the_parts_in_order_and_can_be_rebuilt(world: World) -> None:
     memories = ["Ann likes tea."]
 
-    async def remembered(_: Asking) -> list[str]:
+    async def remembered() -> list[str]:
         return memories
 
     agent = world.agent(say("hi"), say("again"), role="You help.", parts=["The shop is called Lamp.", remembered])
