@@ -29,9 +29,10 @@ _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 class Embedder(Protocol):
-    """Turns texts into vectors of one length, none of them all zeros. Called in a thread, by one `Rerank` one call at a time.
+    """Turns texts into vectors of one length, none of them all zeros.
 
-    `name` must change when the vectors do: they are kept under it.
+    It is called in a thread, by one `Rerank` one call at a time. `name` must change when the vectors do: they are kept
+    under it.
     """
 
     name: str
