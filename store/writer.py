@@ -38,7 +38,7 @@ BATCH_JOBS = 1024
 # Tips kept in memory; about 200 bytes each.
 TIPS = 65536
 # A commit that takes longer than this is made in the thread; a shorter one may hold up the caller's event loop.
-QUICK_SECONDS = 0.002
+QUICK_SECONDS = 0.005
 # How much of the pace a quicker commit leaves: after one of a second it takes thirty to trust the disk again.
 _MEMORY = 0.8
 

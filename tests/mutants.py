@@ -14,6 +14,8 @@ GRAPH = "tests/fsm/test_decide_graph.py"
 GROUPS = "tests/fsm/test_groups.py"
 RERANK = "tests/engine/test_rerank.py"
 DEDUPE = "tests/fsm/test_dedupe.py"
+PICKS = "tests/fsm/test_picks.py"
+WEAK = "tests/engine/test_untooled.py"
 CONTROL = "tests/fsm/test_turn_control.py"
 DEADLINES = "tests/fsm/test_deadlines.py"
 TOTAL = "tests/fsm/test_decide_total.py"
@@ -202,4 +204,15 @@ MUTANTS = (
     Mutant("limit", "fsm/decide.py", "    if session.deadline is not None and (", "    if session.deadline and not (",
            CONTROL, "time_is_over"),
     Mutant("limit", "fsm/follow.py", "session.over_cap or session.spent", "session.over_cap", CONTROL, "tokens"),
+    Mutant("weak", "fsm/picks.py", "    if rest or not calls:\n", "    if not calls:\n", PICKS, "stands_in_prose"),
+    Mutant("weak", "fsm/picks.py", "    if cut:\n        return Unfit(CUT)\n", "", PICKS, "cut_at_a_limit"),
+    Mutant("weak", "fsm/picks.py", "    if len(values) > 1:\n", "    if len(values) > 2:\n", PICKS, "ambiguous"),
+    Mutant("weak", "fsm/picks.py", "    if len(found) != len(pairs):\n", "    if not found:\n", PICKS, "ambiguous"),
+    Mutant("weak", "fsm/picks.py", " if problem else Pick(name, text)", " if not text else Pick(name, text)",
+           PICKS, "well_formed_and_fitting"),
+    Mutant("weak", "fsm/picks.py", 'self._mode = "held"', 'self._mode = "prose"', PICKS, "may_become_a_call"),
+    Mutant("weak", "engine/models/untooled.py", "if len(tries.failed) < self.retries:",
+           "if len(tries.failed) <= self.retries:", WEAK, "end_at_the_cap"),
+    Mutant("weak", "engine/models/untooled.py", "call.tools, offer, failed)",
+           "call.tools, offer)", WEAK, "the_reason_in_the_prompt"),
 )  # fmt: skip

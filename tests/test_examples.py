@@ -29,6 +29,7 @@ PRINTS = {
     ),
     "rerank.py": ("tools_called: 5 of 40 by embeddings", "    cancel_flight, ", "always ('find_mail',)"),
     "repeats.py": ("duplicate - Not run: open_ticket runs once per session", "I searched once"),
+    "weak_model.py": ('weather {"city": "Lima"} after 2 tries', "Take an umbrella"),
 }
 ELSEWHERE = {"support.py", "client.py"}
 

@@ -10,11 +10,17 @@ from ...fsm.values import NO_USAGE, Usage
 
 @dataclass(frozen=True, slots=True)
 class ToolDefinition:
-    """A tool as a model is shown it. `parameters` is a JSON Schema object; `name` is provider-safe."""
+    """A tool as a model is shown it. `parameters` is a JSON Schema object; `name` is provider-safe.
+
+    For models without tools of their own: `examples` are pairs of a question and the arguments that it leads to, and
+    `check` tells what is wrong with arguments (a JSON text), "" when they fit; the machine checks again.
+    """
 
     name: str
     description: str
     parameters: dict[str, Any]
+    examples: tuple[tuple[str, dict[str, Any]], ...] = ()
+    check: Callable[[str], str] | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +99,7 @@ class ModelError(Exception):
     """A completion that did not come.
 
     `kind` is one of connection, timeout, rate_limit, authentication, not_found, refused, overloaded, server,
-    incomplete, empty_reply, bad_request, unknown. `code` is the provider's own word for it.
+    incomplete, empty_reply, unusable_call, bad_request, unknown. `code` is the provider's own word for it.
     """
 
     def __init__(self, kind: str, message: str, *, retryable: bool = True, code: str = "") -> None:

@@ -6,7 +6,7 @@ def delete_file(path: str) -> str:
 """
 
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, get_type_hints, overload
@@ -68,7 +68,7 @@ class Tool:
 
     `needs_approval`: every call waits for a word. `idempotent`: a second run with the same key does no harm, so a run
     cut off by a crash is repeated unasked. `repeats`: how often it may run (None: once per answer with the same
-    arguments). `blocking`: a plain function, run in a thread.
+    arguments). `blocking`: a plain function, run in a thread. `examples`: questions, each with its arguments.
     """
 
     name: str
@@ -81,6 +81,7 @@ class Tool:
     context_parameter: str = ""
     asks: bool = False
     repeats: Repeats | None = None
+    examples: tuple[tuple[str, dict[str, Any]], ...] = ()
 
     @cached_property
     def definition(self) -> ToolDefinition:
@@ -88,13 +89,15 @@ class Tool:
         schema = self.arguments.model_json_schema()
         schema.pop("title", None)
         schema.setdefault("properties", {})
-        return ToolDefinition(provider_name(self.name), self.description, schema)
+        return ToolDefinition(provider_name(self.name), self.description, schema, self.examples, self.problem)
 
     @cached_property
     def definition_text(self) -> str:
         """The definition as canonical JSON."""
         shown = self.definition
-        return canonical({"name": shown.name, "description": shown.description, "parameters": shown.parameters})
+        told: dict[str, Any] = {"name": shown.name, "description": shown.description, "parameters": shown.parameters}
+        # Left out where there are none, so that the digest of such a tool is what it always was.
+        return canonical(told | {"examples": shown.examples} if shown.examples else told)
 
     @cached_property
     def definition_digest(self) -> str:
@@ -144,6 +147,7 @@ def tool(
     repeatable: bool = False,
     cooldown: float = 0,
     unique: bool = False,
+    examples: Sequence[tuple[str, dict[str, Any]]] = (),
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 
 
@@ -159,6 +163,7 @@ def tool(
     repeatable: bool = False,
     cooldown: float = 0,
     unique: bool = False,
+    examples: Sequence[tuple[str, dict[str, Any]]] = (),
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a tool of a function with typed parameters.
 
@@ -172,18 +177,24 @@ def tool(
         repeatable: the same arguments may run again and again, as when something is polled.
         cooldown: seconds that must pass between two runs, whatever the arguments.
         unique: it runs once per session.
+        examples: pairs of a question and its arguments; models without native tool calls learn by them.
 
     Raises:
-        Misuse: a parameter has no type, or cannot be given by name; the cooldown is no number of seconds.
+        Misuse: a parameter has no type, or cannot be given by name; the cooldown is no number of seconds; the
+            arguments of an example do not fit.
     """
     repeats = _repeats(repeatable=repeatable, cooldown=cooldown, unique=unique)
 
     def wrap(inner: Callable[..., Any]) -> Tool:
         arguments, context = _arguments(inner)
-        return Tool(
+        made = Tool(
             name or inner.__name__, description or inspect.getdoc(inner) or "", inner, arguments,
-            needs_approval, idempotent, risk, context, repeats=repeats,
+            needs_approval, idempotent, risk, context, repeats=repeats, examples=tuple(examples),
         )  # fmt: skip
+        for question, shown in made.examples:
+            if problem := made.problem(canonical(shown)):
+                raise Misuse(f"the example {question!r} of tool {made.name!r} does not fit: {problem}")
+        return made
 
     return wrap if function is None else wrap(function)
 
