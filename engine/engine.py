@@ -108,6 +108,7 @@ class Engine:
         self.failure: Error | None = None
         self.failed = asyncio.Event()
         self._hubs: dict[str, Hub] = {}
+        self._resting: dict[str, tuple[int, float]] = {}  # the seq of an idle session, and since when it is known
         self._opening: dict[str, asyncio.Task[Hub]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self.closed = False
@@ -141,10 +142,13 @@ class Engine:
         if self.closed or self.idle_seconds is None:
             return
         now = self.clock.monotonic()
-        for name, hub in list(self._hubs.items()):
-            if hub.idle and now - hub.touched >= self.idle_seconds:
-                del self._hubs[name]
-                self._spawn(hub.close())
+        resting = {name: hub.session.seq for name, hub in self._hubs.items() if hub.idle}
+        self._resting = {
+            name: self._resting[name] if self._resting.get(name, (0, 0.0))[0] == seq else (seq, now)
+            for name, seq in resting.items()
+        }
+        for name in [name for name, (_, since) in self._resting.items() if now - since >= self.idle_seconds]:
+            self._spawn(self._hubs.pop(name).close())
         self.clock.call_at(now + self.idle_seconds / 2, self._suspend_idle)
 
     def _in_flight(self, info: SessionInfo) -> bool:
