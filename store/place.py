@@ -1,10 +1,9 @@
 """Whether a log's files are still where they were opened."""
 
+import os
 from pathlib import Path
 
 from ..fsm.errors import StorageFailed
-
-Mark = tuple[int, int]
 
 
 class Place:
@@ -15,32 +14,36 @@ class Place:
     """
 
     def __init__(self, database: Path) -> None:
-        self._files = (database, Path(f"{database}.lock"), Path(f"{database}-wal"))
-        self._marks: dict[Path, Mark] = {}
-        for file in self._files[:2]:  # the write-ahead log comes with the first commit
-            self._look(file)
+        self._known = [_look(str(database)), _look(f"{database}.lock")]
+        self._log = f"{database}-wal"  # comes with the first commit
 
     def check(self) -> None:
-        """Look again.
+        """Look again, after a commit.
 
         Raises:
             StorageFailed: names the file that is gone or another one.
         """
-        for file in self._files:
-            self._look(file)
-
-    def _look(self, file: Path) -> None:
-        try:
-            found = file.stat()
-        except OSError as error:
-            raise _gone(file, "gone") from error
-        mark = found.st_dev, found.st_ino
-        if self._marks.setdefault(file, mark) != mark:
-            raise _gone(file, "another file now")
+        if len(self._known) == 2:
+            self._known.append(_look(self._log))
+        for name, device, inode in self._known:
+            try:
+                found = os.stat(name)  # noqa: PTH116 - by each commit, and a text is looked up in half the time
+            except OSError as error:
+                raise _gone(name, "gone") from error
+            if found.st_ino != inode or found.st_dev != device:
+                raise _gone(name, "another file now")
 
 
-def _gone(file: Path, how: str) -> StorageFailed:
+def _look(name: str) -> tuple[str, int, int]:
+    try:
+        found = Path(name).stat()
+    except OSError as error:
+        raise _gone(name, "gone") from error
+    return name, found.st_dev, found.st_ino
+
+
+def _gone(name: str, how: str) -> StorageFailed:
     return StorageFailed(
-        f"{file} is {how}: it was deleted, renamed or replaced while the log was open. What was sent last is not "
+        f"{name} is {how}: it was deleted, renamed or replaced while the log was open. What was sent last is not "
         "acknowledged. Stop this process, put the file back or restore a backup, and start again"
     )
