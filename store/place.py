@@ -9,12 +9,13 @@ from ..fsm.errors import StorageFailed
 class Place:
     """The database file, its write-ahead log and its lock, by device and inode.
 
-    Who deletes, renames or replaces one of them while the log is open sends later rows into a file that nobody will
-    find again, and SQLite does not say so.
+    Who deletes, renames or replaces one of the first two while the log is open sends later rows into a file that nobody
+    will find again, and SQLite does not say so. Who removes the lock lets another process write beside this one.
     """
 
     def __init__(self, database: Path) -> None:
-        self._known = [_look(str(database)), _look(f"{database}.lock")]
+        self._known = [_look(str(database))]
+        self._lock = _look(f"{database}.lock")
         self._log = f"{database}-wal"  # comes with the first commit
 
     def check(self) -> None:
@@ -23,15 +24,27 @@ class Place:
         Raises:
             StorageFailed: names the file that is gone or another one.
         """
-        if len(self._known) == 2:
+        if len(self._known) == 1:
             self._known.append(_look(self._log))
-        for name, device, inode in self._known:
-            try:
-                found = os.stat(name)  # noqa: PTH116 - by each commit, and a text is looked up in half the time
-            except OSError as error:
-                raise _gone(name, "gone") from error
-            if found.st_ino != inode or found.st_dev != device:
-                raise _gone(name, "another file now")
+        for known in self._known:
+            _same(*known)
+
+    def check_lock(self) -> None:
+        """Look after the lock, when somebody else has written.
+
+        Raises:
+            StorageFailed: it is gone, or another one.
+        """
+        _same(*self._lock)
+
+
+def _same(name: str, device: int, inode: int) -> None:
+    try:
+        found = os.stat(name)  # noqa: PTH116 - by each commit, and a text is looked up in half the time
+    except OSError as error:
+        raise _gone(name, "gone") from error
+    if found.st_ino != inode or found.st_dev != device:
+        raise _gone(name, "another file now")
 
 
 def _look(name: str) -> tuple[str, int, int]:

@@ -211,6 +211,7 @@ class Writer:
         # before? If not, the tips and leases in memory are what a SELECT would find here.
         (version,) = conn.execute("PRAGMA data_version").fetchone()
         if version != self._known.version:
+            self._place.check_lock()
             self._known.clear()
             self._known.version = version
         do = self._guarded if one_by_one else _apply

@@ -31,7 +31,10 @@ def without_wal(path: Path) -> None:
 
 
 def without_lock(path: Path) -> None:
+    """Now another process can write, and does."""
     Path(f"{path}.lock").unlink()
+    with SQLiteLog(path) as other:
+        other.put_blob(b"x").result()
 
 
 def folder_renamed(path: Path) -> None:
