@@ -105,6 +105,7 @@ class Engine:
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self.threads = Threads()
         self.grants = GrantBook()
+        self.definitions: set[str] = set()  # digests of those that are durable
         self.failure: Error | None = None
         self.failed = asyncio.Event()
         self._hubs: dict[str, Hub] = {}
@@ -179,7 +180,7 @@ class Engine:
         self.registry.added = self._keep_later
         try:
             for tool in self.registry:
-                await self.keep(tool.definition_text.encode())
+                self.definitions.add(await self.keep(tool.definition_text.encode()))
         except StorageFailed:
             raise
         except StorageError:
@@ -192,7 +193,7 @@ class Engine:
     async def _keep_one(self, tool: Tool) -> None:
         with contextlib.suppress(StorageFailed):  # the next append says it
             try:
-                await self.keep(tool.definition_text.encode())
+                self.definitions.add(await self.keep(tool.definition_text.encode()))
             except StorageError:
                 self._later(lambda: self._keep_one(tool))
 

@@ -146,6 +146,8 @@ class Runner:
         )
         if agent.rerank is not None and len(call.tools) > agent.rerank.above:
             call, record = await offered(hub, agent.rerank, effect.speaker, call, record)
+        if not engine.definitions.issuperset(record.tools):
+            await self._keep_definitions(effect.speaker, record.tools)
         message_id = engine.new_id("m")
         reply = await self._stream(agent.model.stream(call), message_id, effect.key)
         names = hub.session.agents[effect.speaker].tools
@@ -160,6 +162,13 @@ class Runner:
                 actor=f"agent:{effect.speaker}",
             ),
         )  # fmt: skip
+
+    async def _keep_definitions(self, speaker: str, digests: tuple[str, ...]) -> None:
+        """What a model is shown is durable before it answers: while there is no room, it is not asked."""
+        known, registry = self._hub.engine.definitions, self._hub.engine.registry
+        for tool in registry.named(self._hub.session.agents[speaker].tools):
+            if tool.definition_digest in digests and tool.definition_digest not in known:
+                known.add(await self._kept(tool.definition_text.encode()))
 
     async def _stream(self, deltas: Any, message_id: str, key: str) -> ModelReply:
         offsets: dict[tuple[str, int], int] = {}
@@ -287,7 +296,7 @@ class Runner:
         return cut, (whole,)
 
     async def _kept(self, data: bytes) -> str:
-        """Keep the result of a tool that has run: while there is no room, wait for it."""
+        """Keep what must not be lost, as the result of a tool that has run: while there is no room, wait for it."""
         engine = self._hub.engine
         while True:
             try:
