@@ -113,7 +113,8 @@ class History:
             if newest.complete:
                 for side in self._sides.values():
                     side.add(newest)
-        self._trim()
+        if self.width is not None and self._size > self.width:
+            self._trim()
 
     def _trim(self) -> None:
         while self.width is not None and self._size > self.width and len(self.exchanges) > 1:

@@ -59,7 +59,6 @@ class Hub:
         self._listeners: list[Listener] = []
         self._waiting: list[tuple[Callable[[Session], bool], asyncio.Future[Session]]] = []
         self._snapshot_at = 0
-        self.touched = 0.0  # monotonic, when the last row became durable
 
     # Life -----------------------------------------------------------------------------------------
 
@@ -67,7 +66,7 @@ class Hub:
         """Take the lease, fold the log and go on with whatever is in flight."""
         log, name = self.engine.log, self.session.id
         self.epoch = await asyncio.wrap_future(log.lease(name, self.engine.owner))
-        self.session, self.touched = self._load(), self.engine.clock.monotonic()
+        self.session = self._load()
         if not self.session.started:
             self._busy = False
             return
@@ -316,7 +315,7 @@ class Hub:
         return None
 
     def _durable(self, session: Session, rows: tuple[Row, ...]) -> None:
-        self.session, self.touched = session, self.engine.clock.monotonic()
+        self.session = session
         if self._history is not None:
             self._history.add(rows)
         self.engine.observe(self, rows)

@@ -2,24 +2,27 @@
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import partial
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..fsm import inputs as inp
 from ..fsm.canonical import canonical, clean, text_digest
 from ..fsm.effects import CallModel, ChooseSpeaker, Effect, RunTool, WaitUntil
 from ..fsm.errors import CorruptLog, StorageError, StorageFailed
-from ..fsm.events import ApprovalResolved, Attachment, Citation, Row, ToolsCalled
+from ..fsm.events import ApprovalResolved, Attachment, Citation, ModelRequest, Row, ToolsCalled
 from .agents import Agent
 from .context import model_call, seen
 from .directors import chosen
 from .models.base import CallDelta, ModelError, ModelReply, ReasoningDelta, TextDelta, counted
 from .notices import Piece, Trouble
 from .offer import offered
-from .prompt import asking, fetch, recorded, with_documents
+from .prompt import asking, fetch, recorded, role_digest, static_parts, with_documents
 from .proposals import propose
 from .tools.function import Tool, ToolContext
 from .values import told, told_value
@@ -27,6 +30,7 @@ from .values import told, told_value
 if TYPE_CHECKING:
     from .hub import Hub
 
+_log = logging.getLogger(__name__)
 CONTENT_LIMIT = 65_536  # characters of a tool result that are kept in a row; the rest goes into a blob
 CONTENT_SHOWN = 16_384
 Kind = TypeVar("Kind")
@@ -160,6 +164,8 @@ class Runner:
         )  # fmt: skip
         if agent.rerank is not None and len(call.tools) > agent.rerank.above:
             call, record = await offered(hub, agent.rerank, effect.speaker, call, record)
+        if agent.parts or not engine.definitions.issuperset(record.tools):
+            await self._keep_definitions(agent, record)
         if record.context:
             call = with_documents(call, engine.log.blob(record.context).decode())
         message_id = engine.new_id("m")
@@ -186,6 +192,16 @@ class Runner:
         outcome = await self._in_time(hub.submit, came)
         if outcome.refusal is not None:
             raise ModelError("unknown", outcome.refusal.why)
+
+    async def _keep_definitions(self, agent: Agent, record: ModelRequest) -> None:
+        """What a model is shown is durable before it answers: while there is no room, it is not asked."""
+        known, registry = self._hub.engine.definitions, self._hub.engine.registry
+        tools = registry.named(self._hub.session.agents[agent.name].tools)
+        shown = {tool.definition_digest: tool.definition_text for tool in tools}
+        shown |= {role_digest(text): text for text in static_parts((agent,))}
+        for digest in (*record.tools, *record.parts):
+            if digest in shown and digest not in known:
+                known.add(await self._in_time(self._hub.engine.keep, shown[digest].encode()))
 
     async def _stream(self, deltas: Any, message_id: str, key: str) -> ModelReply:
         offsets: dict[tuple[str, int], int] = {}
@@ -229,14 +245,14 @@ class Runner:
 
     async def _run_tool(self, effect: RunTool, source: Row | None) -> None:
         engine = self._hub.engine
-        started = time.perf_counter()  # a duration for people; nothing is decided by it
         context = ToolContext(
             self._hub.session.id, effect.call_id, effect.idempotency_key, self._noter(effect), engine.keep
         )
         self._contexts[effect.key] = context
+        run = Run(effect, context, time.perf_counter())
         try:
             tool, arguments = self._allowed(effect, source)
-            outcome, content = await self._perform(tool, arguments, context, effect)
+            outcome, content = await self._perform(tool, arguments, run)
         except asyncio.CancelledError:
             if effect.key not in self._tasks:
                 raise
@@ -244,13 +260,26 @@ class Runner:
         except BaseException as error:  # noqa: BLE001 - a tool may raise anything; the model is told
             outcome, content = "error", told(error)
         self._contexts.pop(effect.key, None)
-        content, attached = await self._bounded(clean(content))
-        finished = inp.ToolFinished(
-            effect.key, effect.call_id, "ok" if outcome == "ok" else "error", content,
-            tuple(context.citations), (*context.attachments, *attached), tuple(context.notes),
-            round((time.perf_counter() - started) * 1000), f"tool:{effect.tool}",
-        )  # fmt: skip
-        self._deliver(effect.key, finished)
+        finished, whole = run.ended(outcome, content)
+        try:
+            if whole and effect.key in self._tasks:
+                await self._in_time(self._hub.engine.keep, whole)
+        except StorageFailed:  # the append of the result fails too, and says so
+            pass
+        finally:
+            self._hand_in(finished, whole)
+
+    def _hand_in(self, finished: inp.ToolFinished, whole: bytes) -> None:
+        """A result. The machine refuses that of a call which was called off: so it is kept as a row all the same."""
+        if self._hub.closed:
+            _log.warning(
+                "session %s: call %s ended with %s when nobody waited for it any more: %s",
+                self._hub.session.id, finished.call_id, finished.outcome, finished.content[:200],
+            )  # fmt: skip
+            return
+        if whole and finished.key not in self._tasks:
+            self._hub.engine.log.put_blob(whole)  # if there is room; nothing waits for it
+        self._hub.put(finished)
 
     def _allowed(self, effect: RunTool, source: Row | None) -> tuple[Tool, str]:
         """Take the allowed arguments from their row and check them against the digest that was allowed.
@@ -273,47 +302,35 @@ class Runner:
             raise CorruptLog("the arguments in the log are not those that were allowed; nothing ran")
         return tool, text
 
-    async def _perform(self, tool: Tool, arguments: str, context: ToolContext, effect: RunTool) -> tuple[str, str]:
+    async def _perform(self, tool: Tool, arguments: str, run: "Run") -> tuple[str, str]:
         values = tool.values(arguments)
         if tool.context_parameter:
-            values[tool.context_parameter] = context
+            values[tool.context_parameter] = run.context
         if not tool.blocking:
             return "ok", told_value(await tool.function(**values))
         work = self._hub.engine.threads.submit(tool.name, tool.function, values)
         try:
             value, failed = await asyncio.shield(asyncio.wrap_future(work))
-            if failed is not None:
-                return "error", told(failed)
-            return "ok", value if isinstance(value, str) else told_value(await value)
         except asyncio.CancelledError:  # a thread cannot be cancelled
             loop = asyncio.get_running_loop()
-            work.add_done_callback(lambda done: _call(loop, self._late, effect, done))
+            work.add_done_callback(lambda done: _call(loop, self._late, run, done))
             raise
+        if failed is not None:
+            return "error", told(failed)
+        return "ok", value if isinstance(value, str) else told_value(await value)
 
-    def _late(self, effect: RunTool, done: "Future[Any]") -> None:
-        """What a thread still brought after it was called off is kept as a refused input, never as a result."""
-        if self._hub.closed:
-            return
+    def _late(self, run: "Run", done: "Future[Any]") -> None:
+        """What a thread still brought after it was called off."""
         value, failed = done.result()
-        content = told(failed) if failed is not None else value if isinstance(value, str) else told_value(value)
-        self._hub.put(
-            inp.ToolFinished(
-                effect.key, effect.call_id, "ok" if failed is None else "error", clean(content)[:CONTENT_SHOWN],
-                actor=f"tool:{effect.tool}",
-            )
-        )  # fmt: skip
-
-    async def _bounded(self, content: str) -> tuple[str, tuple[Attachment, ...]]:
-        if len(content) <= CONTENT_LIMIT:
-            return content, ()
-        data = content.encode()
-        mark = await self._in_time(self._hub.engine.keep, data)
-        whole = Attachment(name="result.txt", media_type="text/plain", digest=mark, size=len(data), whole=True)
-        cut = f"{content[:CONTENT_SHOWN]}\n[cut: {len(content)} characters in all, kept as blob {mark}]"
-        return cut, (whole,)
+        if failed is not None:
+            self._hand_in(*run.ended("error", told(failed)))
+        elif isinstance(value, str):
+            self._hand_in(*run.ended("ok", value))
+        elif (close := getattr(value, "close", None)) is not None:
+            close()  # an async function behind a plain wrapper: it never began
 
     async def _in_time(self, work: Callable[[Given], Awaitable[Brought]], given: Given) -> Brought:
-        """Store something: while there is no room, wait for it."""
+        """Store what must not be lost, as the result of a tool that has run: while there is no room, wait for it."""
         engine = self._hub.engine
         while True:
             try:
@@ -338,6 +355,33 @@ class Runner:
 
 def _fit(kind: type[Kind], items: Iterable[Any]) -> list[Kind]:
     return [item for item in items if isinstance(item, kind)]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A tool that runs."""
+
+    effect: RunTool
+    context: ToolContext
+    started: float  # a duration for people; nothing is decided by it
+
+    def ended(self, outcome: str, content: str) -> tuple[inp.ToolFinished, bytes]:
+        """The result, and what is to be kept as a blob because it is too long for a row."""
+        content, data = clean(content), b""
+        attached: tuple[Attachment, ...] = ()
+        if len(content) > CONTENT_LIMIT:
+            data = content.encode()
+            mark = sha256(data).hexdigest()
+            whole = Attachment(name="result.txt", media_type="text/plain", digest=mark, size=len(data), whole=True)
+            attached = (whole,)
+            content = f"{content[:CONTENT_SHOWN]}\n[cut: {len(content)} characters in all, kept as blob {mark}]"
+        context, effect = self.context, self.effect
+        finished = inp.ToolFinished(
+            effect.key, effect.call_id, "ok" if outcome == "ok" else "error", content,
+            tuple(context.citations), (*context.attachments, *attached), tuple(context.notes),
+            round((time.perf_counter() - self.started) * 1000), f"tool:{effect.tool}",
+        )  # fmt: skip
+        return finished, data
 
 
 def _call(loop: asyncio.AbstractEventLoop, callback: Callable[..., None], *given: object) -> None:

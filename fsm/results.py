@@ -202,9 +202,9 @@ def _tools_ready(s: Session, i: inp.ToolsReady, now: int, new_id: NewId) -> Reac
 def _tool_finished(s: Session, i: inp.ToolFinished, now: int, _new_id: NewId) -> Reaction:
     call = s.call(i.call_id)
     if s.state is not State.SUCCESS or call is None or call.status != "started":
-        return inp.Refusal("stale", f"call {i.call_id} ended with {i.outcome} after its result was settled")
+        return _late(i, f"call {i.call_id} ended with {i.outcome} after its result was settled")
     if i.key != f"tool:{call.id}:{call.attempt}":
-        return inp.Refusal("stale", f"{i.key} is not the attempt that runs")
+        return _late(i, f"{i.key} is not the attempt that runs, it ended with {i.outcome}")
     return [
         ev.ToolReturned(
             call_id=i.call_id, outcome=i.outcome, content=i.content, citations=cut(i.citations),
@@ -213,6 +213,13 @@ def _tool_finished(s: Session, i: inp.ToolFinished, now: int, _new_id: NewId) ->
             edited=call.arguments if call.edited else None,
         )
     ]  # fmt: skip
+
+
+def _late(i: inp.ToolFinished, why: str) -> inp.Refusal:
+    """What no model is told any more, an auditor still needs: the call did something."""
+    items: tuple[object, ...] = i.attachments  # a tool may have put anything there
+    kept = "".join(f"\n[{one.name}: blob {one.digest}]" for one in items if isinstance(one, ev.Attachment))
+    return inp.Refusal("stale", f"{why}: {i.content or '(no output)'}{kept}")
 
 
 def _timer_fired(s: Session, i: inp.TimerFired, now: int, _new_id: NewId) -> Reaction:
