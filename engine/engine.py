@@ -150,7 +150,9 @@ class Engine:
             for name, seq in resting.items()
         }
         for name in [name for name, (_, since) in self._resting.items() if now - since >= self.idle_seconds]:
-            self._spawn(self._hubs.pop(name).close())
+            hub = self._hubs.pop(name)
+            hub.closed = True  # from here on whoever speaks gets its successor
+            self._spawn(hub.close())
         self.clock.call_at(now + self.idle_seconds / 2, self._suspend_idle)
 
     def _in_flight(self, info: SessionInfo) -> bool:

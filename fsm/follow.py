@@ -83,7 +83,7 @@ def said(queued: ev.MessageQueued, limits: ev.Limits, now: int) -> ev.MessageAdd
 def _round(session: Session, now: int, new_id: Callable[[str], str]) -> ev.Event | None:
     for call in session.calls:
         if call.status == "closed":
-            return returned(call)
+            return returned(call, now)
         if call.status == "unknown" and not call.idempotent:
             return ask(session, call, "outcome_unknown", now, new_id)
     waiting = session.open_calls
@@ -97,7 +97,7 @@ def _round(session: Session, now: int, new_id: Callable[[str], str]) -> ev.Event
     return None
 
 
-def returned(call: Call) -> ev.ToolReturned:
+def returned(call: Call, now: int = 0) -> ev.ToolReturned:
     """The result of a call that does not run (any more)."""
     outcome = "cancelled" if call.verdict == "skipped" else call.verdict
     told = UNANSWERED[call.verdict] if call.questions and call.verdict in UNANSWERED else TOLD[call.verdict]
@@ -105,7 +105,11 @@ def returned(call: Call) -> ev.ToolReturned:
         told = call.note or told
     elif call.note:
         told = f"{told} Reason: {call.note}"
-    return ev.ToolReturned.model_validate({"call_id": call.id, "outcome": outcome, "content": told})
+    return ev.ToolReturned.model_validate({
+        "call_id": call.id, "outcome": outcome, "content": told,
+        # Of a call that a person says took effect, the pause begins with that word.
+        "ended_at": now if call.verdict == "ok" and call.repeats is not None and call.repeats.cooldown_seconds else 0,
+    })  # fmt: skip
 
 
 def ask(

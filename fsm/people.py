@@ -83,8 +83,8 @@ def _say(s: Session, i: inp.Say, now: int, new_id: NewId) -> Reaction:
     if refusal := _closed(s, i.actor):
         return refusal
     word = i.text.strip().casefold()
-    if word in s.limits.exit_words or word in s.limits.stop_words:
-        return _stop(s, inp.Stop(i.actor, session=word in s.limits.exit_words, made=i.made), now, new_id)
+    if (ends := _is_one(word, s.limits.exit_words)) or _is_one(word, s.limits.stop_words):
+        return _stop(s, inp.Stop(i.actor, session=ends, made=i.made), now, new_id)
     if not word and not i.attachments:
         return inp.Refusal("invalid", "the message is blank: write something, or use continue to let a model speak")
     resting = s.state in (State.INTERRUPT, State.ERROR) and s.question is None
@@ -117,6 +117,10 @@ def _say(s: Session, i: inp.Say, now: int, new_id: NewId) -> Reaction:
         message_id=message_id, sender=sender, recipient=recipient, text=i.text, attachments=i.attachments
     )
     return [queued]
+
+
+def _is_one(word: str, words: tuple[str, ...]) -> bool:
+    return any(word == one.strip().casefold() for one in words)
 
 
 def _closed(s: Session, actor: str) -> inp.Refusal | None:

@@ -185,6 +185,17 @@ def test_arguments_that_a_person_changed_are_those_that_count() -> None:
     assert talk.session.requests
 
 
+def test_a_call_that_a_person_says_took_effect_has_its_pause_too() -> None:
+    talk = spoken()
+    talk.reply("", call("rest", q="a"))
+    talk.ready()
+    talk.crash()
+    talk.decide(0, "committed", result="done")
+    assert run(talk, "rest", q="b").outcome == "duplicate"
+    talk.clock.advance(30.001)
+    assert run(talk, "rest", q="c").outcome == "ok"
+
+
 def test_the_memory_is_a_fold_of_the_log() -> None:
     talk = spoken()
     run(talk, "look", q="x")
