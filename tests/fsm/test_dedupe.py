@@ -220,11 +220,12 @@ def test_key_order_and_whole_floats_do_not_matter_list_order_and_null_do() -> No
 
 
 values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=6,
 )
 
 
-@given(st.dictionaries(st.text(), values))
+@given(st.dictionaries(st.text(max_size=3), values, max_size=3))
 def test_a_known_digest_is_used_only_where_it_says_the_same(arguments: dict[str, object]) -> None:
     assert fingerprint(arguments, digest(arguments)) == fingerprint(arguments)
