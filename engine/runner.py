@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 CONTENT_LIMIT = 65_536  # characters of a tool result that are kept in a row; the rest goes into a blob
 CONTENT_SHOWN = 16_384
+ENDING_SECONDS = 0.2  # an event loop that is ending has ended by then, or closed its engine
 Kind = TypeVar("Kind")
 Given = TypeVar("Given")
 Brought = TypeVar("Brought")
@@ -133,13 +134,21 @@ class Runner:
         if key in self._tasks:
             self._hub.put(result)
 
+    def _unless_ending(self, key: str, result: inp.Input) -> None:
+        """Hand in, a moment later, that an effect cancelled itself.
+
+        Who ends the event loop cancels every task, too. Then nothing is recorded: how a tool ended is not known, and a
+        model is asked again.
+        """
+        asyncio.get_running_loop().call_later(ENDING_SECONDS, self._deliver, key, result)
+
     async def _guard(self, key: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """A model that breaks its protocol fails like a provider that fails: the session goes to `error`."""
         try:
             await work()
         except asyncio.CancelledError:
             if key in self._tasks:  # nobody called it off: the model cancelled itself
-                self._deliver(key, inp.ModelFailed(key, "unknown", "the model cancelled its own task"))
+                self._unless_ending(key, inp.ModelFailed(key, "unknown", "the model cancelled its own task"))
             raise
         except ModelError as error:
             kind, code = clean(str(error.kind or "unknown")), clean(str(error.code or ""))
@@ -254,9 +263,11 @@ class Runner:
             tool, arguments = self._allowed(effect, source)
             outcome, content = await self._perform(tool, arguments, run)
         except asyncio.CancelledError:
-            if effect.key not in self._tasks:
-                raise
-            outcome, content = "error", "CancelledError: the tool cancelled itself"
+            if effect.key in self._tasks:
+                why = "CancelledError: the tool cancelled itself"
+                ended = inp.ToolFinished(effect.key, effect.call_id, "error", why, actor=f"tool:{effect.tool}")
+                self._unless_ending(effect.key, ended)
+            raise
         except BaseException as error:  # noqa: BLE001 - a tool may raise anything; the model is told
             outcome, content = "error", told(error)
         self._contexts.pop(effect.key, None)
