@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +15,7 @@ from ..fsm import inputs as inp
 from ..fsm.canonical import canonical, clean, text_digest
 from ..fsm.effects import CallModel, ChooseSpeaker, Effect, RunTool, WaitUntil
 from ..fsm.errors import CorruptLog, StorageError, StorageFailed
-from ..fsm.events import ApprovalResolved, Attachment, Citation, ModelRequest, Row, ToolsCalled
+from ..fsm.events import ApprovalResolved, Attachment, ModelRequest, Row, ToolsCalled
 from .agents import Agent
 from .context import model_call, seen
 from .directors import chosen
@@ -34,7 +34,6 @@ _log = logging.getLogger(__name__)
 CONTENT_LIMIT = 65_536  # characters of a tool result that are kept in a row; the rest goes into a blob
 CONTENT_SHOWN = 16_384
 ENDING_SECONDS = 0.2  # an event loop that is ending has ended by then, or closed its engine
-Kind = TypeVar("Kind")
 Given = TypeVar("Given")
 Brought = TypeVar("Brought")
 PROBE_SECONDS = 1.0  # between two tries while the storage has no room
@@ -77,14 +76,7 @@ class Runner:
 
     def made(self) -> inp.MadeBy:
         """What the running tools have brought so far, by call id; only what can be stored."""
-        return {
-            one.call_id: inp.Made(
-                tuple(_fit(Citation, one.citations)),
-                tuple(_fit(Attachment, one.attachments)),
-                tuple(_fit(str, one.notes)),
-            )
-            for one in self._contexts.values()
-        }
+        return {one.call_id: one.made for one in self._contexts.values()}
 
     def overdue(self) -> list[inp.TimerFired]:
         """Timers whose time has come, whether or not the event loop got round to them."""
@@ -362,10 +354,6 @@ class Runner:
             loop.call_soon_threadsafe(hub.publish, piece)
 
         return note
-
-
-def _fit(kind: type[Kind], items: Iterable[Any]) -> list[Kind]:
-    return [item for item in items if isinstance(item, kind)]
 
 
 @dataclass(frozen=True, slots=True)

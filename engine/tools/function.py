@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, get_type_hints, overload
+from typing import Any, TypeVar, get_type_hints, overload
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
@@ -17,8 +17,16 @@ from ...fsm.canonical import canonical, clean, text_digest
 from ...fsm.errors import Misuse
 from ...fsm.events import Attachment, Citation
 from ...fsm.history import provider_name
+from ...fsm.inputs import Made
 from ...fsm.values import ONCE_AN_ANSWER, Repeats
 from ..models.base import ToolDefinition
+
+
+Kind = TypeVar("Kind")
+
+
+def _fit(kind: type[Kind], items: Sequence[Any]) -> list[Kind]:
+    return [item for item in items if isinstance(item, kind)]
 
 
 @dataclass(slots=True)
@@ -51,6 +59,15 @@ class ToolContext:
         attachment = Attachment(name=name, media_type=media_type, digest=await self.keep(data), size=len(data))
         self.attachments.append(attachment)
         return attachment
+
+    @property
+    def made(self) -> Made:
+        """What there is so far, as far as it can be stored."""
+        return Made(
+            tuple(_fit(Citation, self.citations)),
+            tuple(_fit(Attachment, self.attachments)),
+            tuple(_fit(str, self.notes)),
+        )
 
     @property
     def cancelled(self) -> bool:
