@@ -21,7 +21,6 @@ from ...fsm.inputs import Made
 from ...fsm.values import ONCE_AN_ANSWER, Repeats
 from ..models.base import ToolDefinition
 
-
 Kind = TypeVar("Kind")
 
 
