@@ -43,7 +43,7 @@ bench: venv ## the benchmarks
 lock: ## writes requirements.lock anew, with the newest releases; needs uv
 	uv pip compile --quiet --universal --python-version 3.11 --upgrade --no-annotate \
 		--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' \
-		--extra dev --extra models --output-file requirements.lock pyproject.toml
+		--extra dev --extra models --extra rerank --output-file requirements.lock pyproject.toml
 
 $(LOCAL)/.installed: pyproject.toml requirements.lock
 	$(PYTHON) -m venv $(LOCAL)

@@ -7,12 +7,15 @@ from .engine import Engine
 from .hub import Hub
 from .inbox import Outcome
 from .notices import Notice, Piece, Rows, Trouble
+from .prompt import Asking, Document
 from .tools import Registry, Rerank, Tool, ToolContext, tool
 
 __all__ = [
     "Agent",
+    "Asking",
     "Clock",
     "Conversation",
+    "Document",
     "Engine",
     "Hub",
     "Notice",

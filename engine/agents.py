@@ -7,6 +7,7 @@ from typing import Any, Literal
 from ..fsm.errors import Misuse
 from ..fsm.events import AgentSpec
 from .models.base import Model
+from .prompt import Source
 from .tools.function import Tool
 from .tools.rerank import Rerank
 
@@ -19,6 +20,11 @@ class Agent:
         name: how it is addressed.
         model: what answers for it; None makes it a seat for a person.
         role: the system prompt.
+        parts: more of the system prompt, in this order: texts, or functions that give texts, asked once a turn
+            (the prompt of a workspace, memories).
+        context: a function that gives texts or `Document`s, asked once a turn. What it gives is added to the newest
+            message for the model, and is never part of the message in the log. Such a function may be async, and may
+            take an `Asking`.
         tools: what it may call; nothing else is offered to it or runs for it.
         interrupt: "always" hands control back to a person whenever this node would be next to speak.
         window: how many messages of history its model sees, None for all.
@@ -34,11 +40,27 @@ class Agent:
     window: int | None = 200
     settings: dict[str, Any] = field(default_factory=dict)
     rerank: Rerank | None = None
+    parts: Sequence[str | Source] = ()
+    context: Source | None = None
 
     def __post_init__(self) -> None:
+        """Refuse what could only fail in the middle of a turn.
+
+        Raises:
+            Misuse: names the agent and what to pass.
+        """
         names = [tool.name for tool in self.tools]
         if self.rerank is not None and (strange := [name for name in self.rerank.pinned if name not in names]):
             raise Misuse(f"agent {self.name!r} pins {strange[0]!r}, which is none of its tools: leave it out")
+        if isinstance(self.parts, str) or not all(isinstance(part, str) or callable(part) for part in self.parts):
+            raise Misuse(f"parts of agent {self.name!r} must be a list of texts and functions")
+        if self.context is not None and not callable(self.context):
+            raise Misuse(f"context of agent {self.name!r} must be a function that returns texts or Documents")
+
+    @property
+    def fetches(self) -> bool:
+        """Whether there is something to ask once a turn."""
+        return self.context is not None or any(callable(part) for part in self.parts)
 
     @property
     def spec(self) -> AgentSpec:

@@ -2,20 +2,18 @@
 
 import json
 from collections import deque
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from ..fsm.canonical import text_digest
 from ..fsm.events import ModelRequest, Row, ToolReturned
 from ..fsm.history import Exchange, Message, begun, collect, extend, in_history, shown, view
 from ..fsm.session import Session
 from ..store.base import EventLog
 from .agents import Agent
 from .models.base import ModelCall, ToolDefinition
+from .prompt import Blob, Told, joined, role_digest, told_to, with_documents
 from .tools.registry import Registry
 
 PAGE = 500
-_role_digest = lru_cache(text_digest)  # an agent is asked again and again with the same role
 
 
 class Side:
@@ -28,6 +26,7 @@ class Side:
         self.speaker, self.limit = speaker, limit
         self.pair = {speaker, listener}
         self.messages: list[Message] = []
+        self.cut = False  # whether anything has left the window
         self._units: deque[tuple[int, int]] = deque()
 
     @property
@@ -49,31 +48,56 @@ class Side:
             self._units.append((exchange.first, added))
         while self.limit is not None and len(self.messages) > self.limit and len(self._units) > 1:
             del self.messages[: self._units.popleft()[1]]
+            self.cut = True
+
+
+class Backwards:
+    """The exchanges of a log from the newest to the oldest, a page of rows at a time."""
+
+    def __init__(self, log: EventLog, session: str, head: int) -> None:
+        self._log, self._session, self._upto = log, session, head
+        self._results: list[Row] = []  # of calls that stand before them, on the next page
+
+    def __iter__(self) -> Iterator[list[Exchange]]:
+        while self._upto > 0:
+            after = max(0, self._upto - PAGE)
+            page = self._log.read(self._session, after, self._upto - after)
+            rows = [*(row for row in page if in_history(row)), *self._results]
+            said = next((n for n, row in enumerate(rows) if not isinstance(row.event, ToolReturned)), len(rows))
+            self._results, self._upto = rows[:said], after
+            yield collect([], rows[said:])
 
 
 class History:
-    """The newest exchanges of a session: as many as the widest window of its agents needs."""
+    """The newest exchanges of a session: as many as the widest window of its agents needs.
+
+    All that is kept is a matter of the log alone: after a restart a model sees what it would have seen without one.
+    """
 
     def __init__(self, width: int | None) -> None:
         self.width = width
         self.exchanges: deque[Exchange] = deque()
         self._size = 0
         self._sides: dict[tuple[str, str, int | None], Side] = {}
+        self._whole = True  # the exchanges begin where the log does
+        self._read: Callable[[], Backwards] | None = None
+        self._head = 0
 
     def load(self, log: EventLog, session: str, head: int) -> None:
         """Read backwards, page by page, until the window is full."""
-        rows: list[Row] = []
-        upto = head
-        while upto > 0:
-            after = max(0, upto - PAGE)
-            rows = [row for row in log.read(session, after, upto - after) if in_history(row)] + rows
-            if self.width is not None and len(rows) > 2 * self.width + PAGE:
+        self._read, self._head = lambda: Backwards(log, session, self._head), head
+        for page in self._read():
+            self.exchanges.extendleft(reversed(page))
+            self._size += sum(one.size for one in page)
+            if self.width is not None and self._size > self.width:
+                self._whole = False
                 break
-            upto = after
-        self.add(rows)
+        self._trim()
 
     def add(self, rows: Sequence[Row]) -> None:
         """Take new rows in."""
+        if rows:
+            self._head = rows[-1].seq
         for row in rows:
             if not in_history(row):
                 continue
@@ -89,45 +113,83 @@ class History:
             if newest.complete:
                 for side in self._sides.values():
                     side.add(newest)
+        if self.width is not None and self._size > self.width:
+            self._trim()
+
+    def _trim(self) -> None:
         while self.width is not None and self._size > self.width and len(self.exchanges) > 1:
             self._size -= self.exchanges.popleft().size
+            self._whole = False
 
     def side(self, speaker: str, listener: str, limit: int | None) -> Side:
         """What `speaker` sees of its conversation with `listener`."""
         key = (speaker, listener, limit)
         if key not in self._sides:
-            self._sides[key] = Side(speaker, listener, limit)
-            for exchange in self.exchanges:
-                if exchange.complete:
-                    self._sides[key].add(exchange)
+            self._sides[key] = self._filled(key)
         return self._sides[key]
+
+    def _filled(self, key: tuple[str, str, int | None]) -> Side:
+        """The window of a pair. Where others have talked since, the log is read back until it is full.
+
+        It is full when something had to leave it: what stood before that, and what it was joined with, is not seen.
+        """
+        side = _side(key, self.exchanges)
+        if side.cut or self._whole or self._read is None:
+            return side
+        found: list[Exchange] = []
+        for page in self._read():
+            if mine := [one for one in page if one.speaker in side.pair and one.listener in side.pair]:
+                found = mine + found
+                side = _side(key, found)
+                if side.cut:
+                    break
+        return side
+
+
+def _side(key: tuple[str, str, int | None], exchanges: Iterable[Exchange]) -> Side:
+    side = Side(*key)
+    for exchange in exchanges:
+        if exchange.complete:
+            side.add(exchange)
+    return side
+
+
+def seen(session: Session, history: History, agent: Agent) -> tuple[list[Message], int]:
+    """The messages as `agent` sees them now, in a list of its own, and the seq that they begin with (0: none)."""
+    group = session.channels.get(session.listener)
+    if group is not None:
+        first = history.exchanges[0].first if history.exchanges else 0
+        return view(history.exchanges, agent.name, group.name, group.members), first
+    side = history.side(agent.name, session.listener, agent.window)
+    return side.messages.copy(), side.first
 
 
 def model_call(
-    session: Session, history: History, agent: Agent, registry: Registry, *, offer_tools: bool, attempt: int
+    session: Session, history: History, agent: Agent, registry: Registry, *, offer_tools: bool, attempt: int, blob: Blob
 ) -> tuple[ModelCall, ModelRequest]:
-    """What `agent` is sent next, and the record of it for the log."""
+    """What `agent` is sent next but for the documents, and the record of it for the log."""
     spec = session.agents[agent.name]
     tools = registry.named(spec.tools) if offer_tools else []
-    group = session.channels.get(session.listener)
-    if group is not None:
-        messages = view(history.exchanges, agent.name, group.name, group.members)
-        first = history.exchanges[0].first if history.exchanges else 0
+    messages, first = seen(session, history, agent)
+    if session.fetched or agent.parts:
+        told = told_to(session, agent, spec.role, blob)
     else:
-        side = history.side(agent.name, session.listener, agent.window)
-        messages, first = side.messages.copy(), side.first
+        told = Told(spec.role, role_digest(spec.role))
     call = ModelCall(
-        system=spec.role,
+        system=told.system,
         messages=messages,
         tools=tuple([tool.definition for tool in tools]),
         index=session.completions.get(agent.name, 0),
         attempt=attempt,
         settings=agent.settings,
+        blob=blob,
     )
     record = ModelRequest(
-        system=_role_digest(spec.role),
+        system=told.digest,
         tools=tuple([tool.definition_digest for tool in tools]),
         history=(first, session.seq if first else 0),
+        context=told.context,
+        parts=told.parts,
     )
     return call, record
 
@@ -159,7 +221,9 @@ def rebuild(log: EventLog, session: Session, row: Row) -> ModelCall:
     group = session.channels.get(listener)
     tools = tuple(_definition(log.blob(one)) for one in event.request.tools)
     messages = view(exchanges, speaker, listener, group.members if group else ())
-    return ModelCall(session.agents[speaker].role, messages, tools)
+    system = joined(session.agents[speaker].role, [log.blob(one).decode() for one in event.request.parts])
+    call = ModelCall(system, messages, tools)
+    return with_documents(call, log.blob(event.request.context).decode()) if event.request.context else call
 
 
 def _definition(data: bytes) -> ToolDefinition:

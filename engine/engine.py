@@ -30,6 +30,7 @@ from .grants import GrantBook
 from .hub import Hub
 from .models.base import Model
 from .notices import Trouble
+from .prompt import static_parts
 from .runner import PROBE_SECONDS
 from .threads import Threads
 from .tools.function import Tool
@@ -105,9 +106,11 @@ class Engine:
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self.threads = Threads()
         self.grants = GrantBook()
+        self.definitions: set[str] = set()  # digests of those that are durable
         self.failure: Error | None = None
         self.failed = asyncio.Event()
         self._hubs: dict[str, Hub] = {}
+        self._resting: dict[str, tuple[int, float]] = {}  # the seq of an idle session, and since when it is known
         self._opening: dict[str, asyncio.Task[Hub]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self.closed = False
@@ -141,10 +144,15 @@ class Engine:
         if self.closed or self.idle_seconds is None:
             return
         now = self.clock.monotonic()
-        for name, hub in list(self._hubs.items()):
-            if hub.idle and now - hub.touched >= self.idle_seconds:
-                del self._hubs[name]
-                self._spawn(hub.close())
+        resting = {name: hub.session.seq for name, hub in self._hubs.items() if hub.idle}
+        self._resting = {
+            name: self._resting[name] if self._resting.get(name, (0, 0.0))[0] == seq else (seq, now)
+            for name, seq in resting.items()
+        }
+        for name in [name for name, (_, since) in self._resting.items() if now - since >= self.idle_seconds]:
+            hub = self._hubs.pop(name)
+            hub.closed = True  # from here on whoever speaks gets its successor
+            self._spawn(hub.close())
         self.clock.call_at(now + self.idle_seconds / 2, self._suspend_idle)
 
     def _in_flight(self, info: SessionInfo) -> bool:
@@ -174,8 +182,8 @@ class Engine:
         """Keep what models are shown, so that a request can be rebuilt from the log alone: now, and of later tools."""
         self.registry.added = self._keep_later
         try:
-            for tool in self.registry:
-                await self.keep(tool.definition_text.encode())
+            for text in (*(tool.definition_text for tool in self.registry), *static_parts(self.agents)):
+                self.definitions.add(await self.keep(text.encode()))
         except StorageFailed:
             raise
         except StorageError:
@@ -188,7 +196,7 @@ class Engine:
     async def _keep_one(self, tool: Tool) -> None:
         with contextlib.suppress(StorageFailed):  # the next append says it
             try:
-                await self.keep(tool.definition_text.encode())
+                self.definitions.add(await self.keep(tool.definition_text.encode()))
             except StorageError:
                 self._later(lambda: self._keep_one(tool))
 

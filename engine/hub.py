@@ -40,6 +40,7 @@ CLOSE_SECONDS = 5.0  # how long a cancelled task may take to end
 SNAPSHOT_EVERY = 1000  # rows; a load folds at most this many, plus what one snapshot costs to read
 # A person's word is committed alone before it is acted on; everything else may carry the start of tools with it.
 _ALONE = (inp.Decide, inp.Answer)
+_STOPS = (inp.Say, inp.Stop, inp.TimerFired)  # may stop tools that run
 
 
 class Hub:
@@ -58,7 +59,6 @@ class Hub:
         self._listeners: list[Listener] = []
         self._waiting: list[tuple[Callable[[Session], bool], asyncio.Future[Session]]] = []
         self._snapshot_at = 0
-        self.touched = 0.0  # monotonic, when the last row became durable
 
     # Life -----------------------------------------------------------------------------------------
 
@@ -66,7 +66,7 @@ class Hub:
         """Take the lease, fold the log and go on with whatever is in flight."""
         log, name = self.engine.log, self.session.id
         self.epoch = await asyncio.wrap_future(log.lease(name, self.engine.owner))
-        self.session, self.touched = self._load(), self.engine.clock.monotonic()
+        self.session = self._load()
         if not self.session.started:
             self._busy = False
             return
@@ -287,6 +287,8 @@ class Hub:
             given = given._replace(grants=self.engine.grants.of(self.session.owner))
         elif isinstance(given, inp.Revoke):
             given = replace(given, grants=self.engine.grants.of(self.session.owner))
+        elif isinstance(given, _STOPS) and (made := self.runner.made()):
+            given = given._replace(made=made) if isinstance(given, inp.Say) else replace(given, made=made)
         self._add(batch, given)
         batch.effects = pending(batch.session)
         if not isinstance(given, _ALONE) and (ready := self._ready(batch.effects)) is not None:
@@ -313,7 +315,7 @@ class Hub:
         return None
 
     def _durable(self, session: Session, rows: tuple[Row, ...]) -> None:
-        self.session, self.touched = session, self.engine.clock.monotonic()
+        self.session = session
         if self._history is not None:
             self._history.add(rows)
         self.engine.observe(self, rows)

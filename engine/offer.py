@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..fsm.canonical import clean
@@ -12,6 +13,7 @@ from ..fsm.values import ToolChoice
 from .models.base import ModelCall
 from .tools.function import Tool
 from .tools.rerank import TEXT_LIMIT, Rerank
+from .values import told
 
 if TYPE_CHECKING:
     from .hub import Hub
@@ -34,8 +36,7 @@ async def offered(
         try:
             choice = await _chosen(hub, rerank, tools, recent(call.messages, rerank.messages))
         except Exception as error:  # noqa: BLE001 - an embedder may raise anything, and a turn must not fail by it
-            problem = clean(f"{type(error).__name__}: {error}")[:500]
-            choice = ToolChoice(by="all", granted=len(tools), problem=problem)
+            choice = ToolChoice(by="all", granted=len(tools), problem=clean(told(error))[:500])
     if choice.tools:
         named = {tool.name: tool for tool in tools}
         tools = [named[name] for name in choice.tools if name in named]
@@ -45,7 +46,7 @@ async def offered(
 
 
 async def _chosen(hub: "Hub", rerank: Rerank, tools: Sequence[Tool], texts: Sequence[str]) -> ToolChoice:
-    work = asyncio.wrap_future(rerank.thread.submit(rerank.choose, tools, texts, hub.session.used))
+    work = asyncio.wrap_future(rerank.line.submit(partial(rerank.choose, tools, texts, hub.session.used)))
     late: list[bool] = []
 
     def give_up() -> None:
@@ -55,13 +56,17 @@ async def _chosen(hub: "Hub", rerank: Rerank, tools: Sequence[Tool], texts: Sequ
     clock = hub.engine.clock
     timer = clock.call_at(clock.monotonic() + LONGEST, give_up)
     try:
-        return await work
+        choice, failed = await work
     except asyncio.CancelledError:
         if not late:
             raise
         raise TimeoutError(f"no choice within {LONGEST:g} s") from None
     finally:
         timer.cancel()
+    if failed is not None:
+        raise failed if isinstance(failed, Exception) else RuntimeError(told(failed))
+    made: ToolChoice = choice
+    return made
 
 
 def recent(messages: Sequence[Message], count: int) -> list[str]:

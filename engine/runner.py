@@ -2,22 +2,27 @@
 
 import asyncio
 import contextlib
+import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..fsm import inputs as inp
 from ..fsm.canonical import canonical, clean, text_digest
 from ..fsm.effects import CallModel, ChooseSpeaker, Effect, RunTool, WaitUntil
 from ..fsm.errors import CorruptLog, StorageError, StorageFailed
-from ..fsm.events import ApprovalResolved, Attachment, Row, ToolsCalled
-from .context import model_call
+from ..fsm.events import ApprovalResolved, Attachment, ModelRequest, Row, ToolsCalled
+from .agents import Agent
+from .context import model_call, seen
 from .directors import chosen
 from .models.base import CallDelta, ModelError, ModelReply, ReasoningDelta, TextDelta, counted
 from .notices import Piece, Trouble
 from .offer import offered
+from .prompt import asking, fetch, recorded, role_digest, static_parts, with_documents
 from .proposals import propose
 from .tools.function import Tool, ToolContext
 from .values import told, told_value
@@ -25,8 +30,12 @@ from .values import told, told_value
 if TYPE_CHECKING:
     from .hub import Hub
 
+_log = logging.getLogger(__name__)
 CONTENT_LIMIT = 65_536  # characters of a tool result that are kept in a row; the rest goes into a blob
 CONTENT_SHOWN = 16_384
+ENDING_SECONDS = 0.2  # an event loop that is ending has ended by then, or closed its engine
+Given = TypeVar("Given")
+Brought = TypeVar("Brought")
 PROBE_SECONDS = 1.0  # between two tries while the storage has no room
 
 
@@ -64,6 +73,10 @@ class Runner:
                 return self._run_tool(effect, next((row for row in fresh if row.seq == effect.source), None))
             case _:
                 return None
+
+    def made(self) -> inp.MadeBy:
+        """What the running tools have brought so far, by call id; only what can be stored."""
+        return {one.call_id: one.made for one in self._contexts.values()}
 
     def overdue(self) -> list[inp.TimerFired]:
         """Timers whose time has come, whether or not the event loop got round to them."""
@@ -113,13 +126,21 @@ class Runner:
         if key in self._tasks:
             self._hub.put(result)
 
+    def _unless_ending(self, key: str, result: inp.Input) -> None:
+        """Hand in, a moment later, that an effect cancelled itself.
+
+        Who ends the event loop cancels every task, too. Then nothing is recorded: how a tool ended is not known, and a
+        model is asked again.
+        """
+        asyncio.get_running_loop().call_later(ENDING_SECONDS, self._deliver, key, result)
+
     async def _guard(self, key: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """A model that breaks its protocol fails like a provider that fails: the session goes to `error`."""
         try:
             await work()
         except asyncio.CancelledError:
             if key in self._tasks:  # nobody called it off: the model cancelled itself
-                self._deliver(key, inp.ModelFailed(key, "unknown", "the model cancelled its own task"))
+                self._unless_ending(key, inp.ModelFailed(key, "unknown", "the model cancelled its own task"))
             raise
         except ModelError as error:
             kind, code = clean(str(error.kind or "unknown")), clean(str(error.code or ""))
@@ -136,16 +157,18 @@ class Runner:
                 "not_found", f"no model is configured for {effect.speaker!r}: start the engine with this agent",
                 retryable=True,
             )  # fmt: skip
+        if agent.fetches and effect.speaker not in hub.session.fetched:
+            await self._fetch(agent, effect)
         call, record = model_call(
-            hub.session,
-            hub.history(),
-            agent,
-            engine.registry,
-            offer_tools=effect.offer_tools,
-            attempt=effect.attempt,
-        )
+            hub.session, hub.history(), agent, engine.registry,
+            offer_tools=effect.offer_tools, attempt=effect.attempt, blob=engine.log.blob,
+        )  # fmt: skip
         if agent.rerank is not None and len(call.tools) > agent.rerank.above:
             call, record = await offered(hub, agent.rerank, effect.speaker, call, record)
+        if agent.parts or not engine.definitions.issuperset(record.tools):
+            await self._keep_definitions(agent, record)
+        if record.context:
+            call = with_documents(call, engine.log.blob(record.context).decode())
         message_id = engine.new_id("m")
         reply = await self._stream(agent.model.stream(call), message_id, effect.key)
         names = hub.session.agents[effect.speaker].tools
@@ -160,6 +183,26 @@ class Runner:
                 actor=f"agent:{effect.speaker}",
             ),
         )  # fmt: skip
+
+    async def _fetch(self, agent: Agent, effect: CallModel) -> None:
+        """Ask the agent's sources for this turn, and go on when what they gave is durable."""
+        hub = self._hub
+        messages, _ = seen(hub.session, hub.history(), agent)
+        fetched = await fetch(agent, asking(hub.session, agent.name, messages), hub.engine.threads)
+        came = await recorded(fetched, effect.speaker, effect.key, lambda data: self._in_time(hub.engine.keep, data))
+        outcome = await self._in_time(hub.submit, came)
+        if outcome.refusal is not None:
+            raise ModelError("unknown", outcome.refusal.why)
+
+    async def _keep_definitions(self, agent: Agent, record: ModelRequest) -> None:
+        """What a model is shown is durable before it answers: while there is no room, it is not asked."""
+        known, registry = self._hub.engine.definitions, self._hub.engine.registry
+        tools = registry.named(self._hub.session.agents[agent.name].tools)
+        shown = {tool.definition_digest: tool.definition_text for tool in tools}
+        shown |= {role_digest(text): text for text in static_parts((agent,))}
+        for digest in (*record.tools, *record.parts):
+            if digest in shown and digest not in known:
+                known.add(await self._in_time(self._hub.engine.keep, shown[digest].encode()))
 
     async def _stream(self, deltas: Any, message_id: str, key: str) -> ModelReply:
         offsets: dict[tuple[str, int], int] = {}
@@ -203,28 +246,43 @@ class Runner:
 
     async def _run_tool(self, effect: RunTool, source: Row | None) -> None:
         engine = self._hub.engine
-        started = time.perf_counter()  # a duration for people; nothing is decided by it
         context = ToolContext(
             self._hub.session.id, effect.call_id, effect.idempotency_key, self._noter(effect), engine.keep
         )
         self._contexts[effect.key] = context
+        run = Run(effect, context, time.perf_counter())
         try:
             tool, arguments = self._allowed(effect, source)
-            outcome, content = await self._perform(tool, arguments, context, effect)
+            outcome, content = await self._perform(tool, arguments, run)
         except asyncio.CancelledError:
-            if effect.key not in self._tasks:
-                raise
-            outcome, content = "error", "CancelledError: the tool cancelled itself"
+            if effect.key in self._tasks:
+                why = "CancelledError: the tool cancelled itself"
+                ended = inp.ToolFinished(effect.key, effect.call_id, "error", why, actor=f"tool:{effect.tool}")
+                self._unless_ending(effect.key, ended)
+            raise
         except BaseException as error:  # noqa: BLE001 - a tool may raise anything; the model is told
             outcome, content = "error", told(error)
         self._contexts.pop(effect.key, None)
-        content, attached = await self._bounded(clean(content))
-        finished = inp.ToolFinished(
-            effect.key, effect.call_id, "ok" if outcome == "ok" else "error", content,
-            tuple(context.citations), (*context.attachments, *attached), tuple(context.notes),
-            round((time.perf_counter() - started) * 1000), f"tool:{effect.tool}",
-        )  # fmt: skip
-        self._deliver(effect.key, finished)
+        finished, whole = run.ended(outcome, content)
+        try:
+            if whole and effect.key in self._tasks:
+                await self._in_time(self._hub.engine.keep, whole)
+        except StorageFailed:  # the append of the result fails too, and says so
+            pass
+        finally:
+            self._hand_in(finished, whole)
+
+    def _hand_in(self, finished: inp.ToolFinished, whole: bytes) -> None:
+        """A result. The machine refuses that of a call which was called off: so it is kept as a row all the same."""
+        if self._hub.closed:
+            _log.warning(
+                "session %s: call %s ended with %s when nobody waited for it any more: %s",
+                self._hub.session.id, finished.call_id, finished.outcome, finished.content[:200],
+            )  # fmt: skip
+            return
+        if whole and finished.key not in self._tasks:
+            self._hub.engine.log.put_blob(whole)  # if there is room; nothing waits for it
+        self._hub.put(finished)
 
     def _allowed(self, effect: RunTool, source: Row | None) -> tuple[Tool, str]:
         """Take the allowed arguments from their row and check them against the digest that was allowed.
@@ -247,51 +305,39 @@ class Runner:
             raise CorruptLog("the arguments in the log are not those that were allowed; nothing ran")
         return tool, text
 
-    async def _perform(self, tool: Tool, arguments: str, context: ToolContext, effect: RunTool) -> tuple[str, str]:
+    async def _perform(self, tool: Tool, arguments: str, run: "Run") -> tuple[str, str]:
         values = tool.values(arguments)
         if tool.context_parameter:
-            values[tool.context_parameter] = context
+            values[tool.context_parameter] = run.context
         if not tool.blocking:
             return "ok", told_value(await tool.function(**values))
         work = self._hub.engine.threads.submit(tool.name, tool.function, values)
         try:
             value, failed = await asyncio.shield(asyncio.wrap_future(work))
-            if failed is not None:
-                return "error", told(failed)
-            return "ok", value if isinstance(value, str) else told_value(await value)
         except asyncio.CancelledError:  # a thread cannot be cancelled
             loop = asyncio.get_running_loop()
-            work.add_done_callback(lambda done: _call(loop, self._late, effect, done))
+            work.add_done_callback(lambda done: _call(loop, self._late, run, done))
             raise
+        if failed is not None:
+            return "error", told(failed)
+        return "ok", value if isinstance(value, str) else told_value(await value)
 
-    def _late(self, effect: RunTool, done: "Future[Any]") -> None:
-        """What a thread still brought after it was called off is kept as a refused input, never as a result."""
-        if self._hub.closed:
-            return
+    def _late(self, run: "Run", done: "Future[Any]") -> None:
+        """What a thread still brought after it was called off."""
         value, failed = done.result()
-        content = told(failed) if failed is not None else value if isinstance(value, str) else told_value(value)
-        self._hub.put(
-            inp.ToolFinished(
-                effect.key, effect.call_id, "ok" if failed is None else "error", clean(content)[:CONTENT_SHOWN],
-                actor=f"tool:{effect.tool}",
-            )
-        )  # fmt: skip
+        if failed is not None:
+            self._hand_in(*run.ended("error", told(failed)))
+        elif isinstance(value, str):
+            self._hand_in(*run.ended("ok", value))
+        elif (close := getattr(value, "close", None)) is not None:
+            close()  # an async function behind a plain wrapper: it never began
 
-    async def _bounded(self, content: str) -> tuple[str, tuple[Attachment, ...]]:
-        if len(content) <= CONTENT_LIMIT:
-            return content, ()
-        data = content.encode()
-        mark = await self._kept(data)
-        whole = Attachment(name="result.txt", media_type="text/plain", digest=mark, size=len(data))
-        cut = f"{content[:CONTENT_SHOWN]}\n[cut: {len(content)} characters in all, kept as blob {mark}]"
-        return cut, (whole,)
-
-    async def _kept(self, data: bytes) -> str:
-        """Keep the result of a tool that has run: while there is no room, wait for it."""
+    async def _in_time(self, work: Callable[[Given], Awaitable[Brought]], given: Given) -> Brought:
+        """Store what must not be lost, as the result of a tool that has run: while there is no room, wait for it."""
         engine = self._hub.engine
         while True:
             try:
-                return await engine.keep(data)
+                return await work(given)
             except StorageFailed:
                 raise
             except StorageError as error:
@@ -308,6 +354,33 @@ class Runner:
             loop.call_soon_threadsafe(hub.publish, piece)
 
         return note
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A tool that runs."""
+
+    effect: RunTool
+    context: ToolContext
+    started: float  # a duration for people; nothing is decided by it
+
+    def ended(self, outcome: str, content: str) -> tuple[inp.ToolFinished, bytes]:
+        """The result, and what is to be kept as a blob because it is too long for a row."""
+        content, data = clean(content), b""
+        attached: tuple[Attachment, ...] = ()
+        if len(content) > CONTENT_LIMIT:
+            data = content.encode()
+            mark = sha256(data).hexdigest()
+            whole = Attachment(name="result.txt", media_type="text/plain", digest=mark, size=len(data), whole=True)
+            attached = (whole,)
+            content = f"{content[:CONTENT_SHOWN]}\n[cut: {len(content)} characters in all, kept as blob {mark}]"
+        context, effect = self.context, self.effect
+        finished = inp.ToolFinished(
+            effect.key, effect.call_id, "ok" if outcome == "ok" else "error", content,
+            tuple(context.citations), (*context.attachments, *attached), tuple(context.notes),
+            round((time.perf_counter() - self.started) * 1000), f"tool:{effect.tool}",
+        )  # fmt: skip
+        return finished, data
 
 
 def _call(loop: asyncio.AbstractEventLoop, callback: Callable[..., None], *given: object) -> None:

@@ -1,10 +1,11 @@
 """Blocking tools: each runs in a thread of its own that never keeps the process from ending.
 
 A pool would let a few tools that hang keep all others waiting, and Python waits for the threads of a pool at its end.
+`Line` is for work that may as well be done one after the other.
 """
 
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
@@ -71,3 +72,37 @@ class Threads:
     def _ended(self, name: str) -> None:
         with self._lock:
             self._running[name] -= 1
+
+
+class Line:
+    """Jobs that are done in order, by a thread that is there while there are any, and keeps no process from ending."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._jobs: deque[tuple[Future[tuple[Any, BaseException | None]], Callable[[], Any]]] = deque()
+        self._busy = False
+
+    def submit(self, job: Callable[[], Any]) -> "Future[tuple[Any, BaseException | None]]":
+        """Do this when those before are done, unless it is cancelled by then. The answer is what it gave, or raised."""
+        work: Future[tuple[Any, BaseException | None]] = Future()
+        with self._lock:
+            if not self._busy:
+                threading.Thread(target=self._run, name="turnlog line", daemon=True).start()
+                self._busy = True
+            self._jobs.append((work, job))
+        return work
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                if not self._jobs:
+                    self._busy = False
+                    return
+                work, job = self._jobs.popleft()
+            if not work.set_running_or_notify_cancel():
+                continue
+            try:
+                outcome: tuple[Any, BaseException | None] = job(), None
+            except BaseException as error:  # noqa: BLE001 - whoever waits is told
+                outcome = None, error
+            work.set_result(outcome)

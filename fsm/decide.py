@@ -27,7 +27,7 @@ MACHINE = "turnlog"  # the actor of events that follow from where the session st
 
 # Refusals of these are the shell's own echo (a timer that lost, a card drawn too late), not somebody's decision.
 _MOVING = (State.SUCCESS, State.AWAITING_APPROVAL)
-_UNRECORDED = (inp.TimerFired, inp.Show, inp.ToolsReady, inp.Resume)
+_UNRECORDED = (inp.TimerFired, inp.Show, inp.ToolsReady, inp.Resume, inp.ContextCame)
 _WORDS = (inp.Decide, inp.Answer)  # on something that may have a deadline
 
 

@@ -21,18 +21,19 @@ from .values import (
     Parent,
     Question,
     Repeats,
+    ToolOutcome,
     Usage,
     Value,
 )
 
 __all__ = [  # the parts of events are imported from here, too
-    "KINDS", "AgentSpec", "AnyEvent", "ApprovalRequested", "ApprovalResolved", "ApprovalShown",
-    "ApprovalsSettled", "Attachment", "CallRecord", "Channel", "Citation", "Code", "Event", "EventBase",
+    "KINDS", "AgentSpec", "AnyEvent", "ApprovalRequested", "ApprovalResolved", "ApprovalShown", "ApprovalsSettled",
+    "Attachment", "CallRecord", "Channel", "Citation", "Code", "ContextFetched", "Event", "EventBase",
     "GrantRecorded", "GrantRevoked", "InputRefused", "Limits", "MemberRemoved", "MessageAdded", "MessageQueued",
     "ModelRequest", "Outcome", "Parent", "Question", "QuestionAnswered", "QuestionAsked", "Repeats", "RerunAllowed",
-    "Row", "SessionResumed", "SessionStarted", "SessionTerminated", "SpeakerSelected", "ToolOutcome", "ToolReturned",
-    "ToolStarted", "ToolsCalled", "TurnContinued", "TurnFailed", "TurnInterrupted", "TurnRetried", "Usage",
-    "Value", "Via", "Why",
+    "Row", "SessionResumed", "SessionStarted", "SessionTerminated", "SpeakerSelected", "ToolOutcome",
+    "ToolReturned", "ToolStarted", "ToolsCalled", "TurnContinued", "TurnFailed", "TurnInterrupted", "TurnRetried",
+    "Usage", "Value", "Via", "Why",
 ]  # fmt: skip
 
 
@@ -40,6 +41,13 @@ class EventBase(Value):
     """Base of the kinds below."""
 
     v: Literal[1] = 1
+
+
+class Ending(EventBase):
+    """Base of what ends an answer without its message: what its tools had brought by then."""
+
+    citations: tuple[Citation, ...] = ()
+    attachments: tuple[Attachment, ...] = ()
 
 
 class SessionStarted(EventBase):
@@ -58,6 +66,7 @@ class SessionStarted(EventBase):
 class MessageAdded(EventBase):
     """`by` is who made the text: a person, a model, or a preloaded history. `control` is TERMINATE or INTERRUPT.
 
+    An answer has the `citations` and the files that its tools brought.
     `deadline` is when the turn that a person's message begins runs out.
     """
 
@@ -127,6 +136,20 @@ class MemberRemoved(EventBase):
     kind: Literal["member_removed"] = "member_removed"
     channel: str
     member: str
+
+
+class ContextFetched(EventBase):
+    """What the sources of an agent gave for this turn, as digests of blobs; it holds for every completion of the turn.
+
+    `context` is added to the newest message, `parts` follow the role. `problems` says which sources failed.
+    """
+
+    kind: Literal["context_fetched"] = "context_fetched"
+    speaker: str
+    context: str = ""
+    parts: tuple[str, ...] = ()
+    documents: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
 
 
 class ToolsCalled(EventBase):
@@ -238,20 +261,6 @@ class ToolStarted(EventBase):
     idempotent: bool = False
 
 
-ToolOutcome = Literal[
-    "ok",
-    "error",
-    "denied",
-    "expired",
-    "duplicate",
-    "unknown_tool",
-    "invalid_arguments",
-    "cancelled",
-    "outcome_unknown",
-    "limit",
-]
-
-
 class ToolReturned(EventBase):
     """The one result of a call. `edited` are the arguments that ran, where a person changed them.
 
@@ -270,7 +279,7 @@ class ToolReturned(EventBase):
     edited: dict[str, JsonValue] | None = None
 
 
-class TurnInterrupted(EventBase):
+class TurnInterrupted(Ending):
     """`node` is who is to speak next, `peer` whom they answer."""
 
     kind: Literal["turn_interrupted"] = "turn_interrupted"
@@ -288,7 +297,7 @@ class TurnContinued(EventBase):
     deadline: int | None = None
 
 
-class TurnFailed(EventBase):
+class TurnFailed(Ending):
     """A completion or a director's choice did not come. `attempt` counts from 1."""
 
     kind: Literal["turn_failed"] = "turn_failed"
@@ -349,7 +358,7 @@ class InputRefused(EventBase):
     about: str = ""
 
 
-class SessionTerminated(EventBase):
+class SessionTerminated(Ending):
     """The end. `dropped` are the ids of messages that still waited: nobody will answer them."""
 
     kind: Literal["session_terminated"] = "session_terminated"
@@ -358,31 +367,11 @@ class SessionTerminated(EventBase):
 
 
 Event = (
-    SessionStarted
-    | MessageAdded
-    | MessageQueued
-    | SessionResumed
-    | SpeakerSelected
-    | MemberRemoved
-    | ToolsCalled
-    | ApprovalRequested
-    | ApprovalShown
-    | ApprovalResolved
-    | ApprovalsSettled
-    | QuestionAsked
-    | QuestionAnswered
-    | ToolStarted
-    | ToolReturned
-    | TurnInterrupted
-    | TurnContinued
-    | TurnFailed
-    | TurnRetried
-    | GrantRecorded
-    | GrantRevoked
-    | RerunAllowed
-    | InputRefused
-    | SessionTerminated
-)
+    SessionStarted | MessageAdded | MessageQueued | SessionResumed | SpeakerSelected | MemberRemoved
+    | ContextFetched | ToolsCalled | ApprovalRequested | ApprovalShown | ApprovalResolved | ApprovalsSettled
+    | QuestionAsked | QuestionAnswered | ToolStarted | ToolReturned | TurnInterrupted | TurnContinued | TurnFailed
+    | TurnRetried | GrantRecorded | GrantRevoked | RerunAllowed | InputRefused | SessionTerminated
+)  # fmt: skip
 AnyEvent: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="kind")])
 KINDS: dict[str, type[Event]] = {kind.model_fields["kind"].default: kind for kind in Event.__args__}
 

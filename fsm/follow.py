@@ -1,12 +1,14 @@
 """What follows from where a session stands. `decide` calls `follow` until it answers None."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from . import events as ev
 from .director import candidates
 from .inputs import ToolFacts
 from .parts import Call
 from .session import Session, pair
+from .sources import attached, cited
 from .states import State
 from .values import LONGEST
 
@@ -49,10 +51,25 @@ def _from_queue(session: Session, now: int) -> ev.Event | None:
     return said(session.queue[0], session.limits, now)
 
 
-def ended(session: Session, reason: str) -> ev.SessionTerminated:
+def ended(session: Session, reason: str, closing: Iterable[ev.Event] = ()) -> ev.SessionTerminated:
     """The end of the session. Whoever's message still waits can read here that it comes to nobody."""
     dropped = [queued.message_id for queued in session.queue]
-    return ev.SessionTerminated.model_validate({"reason": reason, "dropped": dropped})
+    return ev.SessionTerminated.model_validate({"reason": reason, "dropped": dropped, **brought(session, closing)})
+
+
+def brought(session: Session, closing: Iterable[ev.Event] = ()) -> dict[str, Any]:
+    """What the tools of an answer brought that ends without a message, for the row that ends it.
+
+    `closing` are the results that come before that row. After a failure, the row of the failure has it already.
+    """
+    citations, attachments = session.citations, session.attachments
+    for event in closing:
+        if isinstance(event, ev.ToolReturned):
+            citations = cited(citations, event.citations)
+            attachments = attached(attachments, event.attachments)
+    if session.state is State.ERROR or not (citations or attachments):
+        return {}
+    return {"citations": citations, "attachments": attachments}
 
 
 def said(queued: ev.MessageQueued, limits: ev.Limits, now: int) -> ev.MessageAdded:
@@ -66,7 +83,7 @@ def said(queued: ev.MessageQueued, limits: ev.Limits, now: int) -> ev.MessageAdd
 def _round(session: Session, now: int, new_id: Callable[[str], str]) -> ev.Event | None:
     for call in session.calls:
         if call.status == "closed":
-            return returned(call)
+            return returned(call, now)
         if call.status == "unknown" and not call.idempotent:
             return ask(session, call, "outcome_unknown", now, new_id)
     waiting = session.open_calls
@@ -80,7 +97,7 @@ def _round(session: Session, now: int, new_id: Callable[[str], str]) -> ev.Event
     return None
 
 
-def returned(call: Call) -> ev.ToolReturned:
+def returned(call: Call, now: int = 0) -> ev.ToolReturned:
     """The result of a call that does not run (any more)."""
     outcome = "cancelled" if call.verdict == "skipped" else call.verdict
     told = UNANSWERED[call.verdict] if call.questions and call.verdict in UNANSWERED else TOLD[call.verdict]
@@ -88,7 +105,11 @@ def returned(call: Call) -> ev.ToolReturned:
         told = call.note or told
     elif call.note:
         told = f"{told} Reason: {call.note}"
-    return ev.ToolReturned.model_validate({"call_id": call.id, "outcome": outcome, "content": told})
+    return ev.ToolReturned.model_validate({
+        "call_id": call.id, "outcome": outcome, "content": told,
+        # Of a call that a person says took effect, the pause begins with that word.
+        "ended_at": now if call.verdict == "ok" and call.repeats is not None and call.repeats.cooldown_seconds else 0,
+    })  # fmt: skip
 
 
 def ask(
@@ -108,12 +129,14 @@ def deadline(seconds: float | None, now: int) -> int | None:
     return None if seconds is None else now + round(min(seconds, LONGEST) * 1000)
 
 
-def over(session: Session, reason: str) -> ev.TurnInterrupted:
+def over(session: Session, reason: str, closing: Iterable[ev.Event] = ()) -> ev.TurnInterrupted:
     """The end of a turn: whoever was to be answered speaks next."""
     node, peer = session.listener, session.speaker
     if session.speaker in session.channels or session.listener in session.channels:
         node, peer = session.seat(), session.listener or session.speaker
-    return ev.TurnInterrupted.model_validate({"reason": reason, "node": node, "peer": peer})
+    return ev.TurnInterrupted.model_validate({
+        "reason": reason, "node": node, "peer": peer, **brought(session, closing),
+    })  # fmt: skip
 
 
 def _after_message(session: Session, now: int) -> ev.Event | None:

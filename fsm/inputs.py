@@ -41,6 +41,18 @@ class Refusal:
 # What people want ------------------------------------------------------------------------------
 
 
+class Made(NamedTuple):
+    """What a tool that still runs has brought so far; it stays when the tool is stopped."""
+
+    citations: tuple[Citation, ...] = ()
+    attachments: tuple[Attachment, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+MadeBy = dict[str, Made]  # by call id
+NOTHING: MadeBy = {}
+
+
 @dataclass(frozen=True, slots=True)
 class Preloaded:
     """A message from before the session."""
@@ -66,7 +78,10 @@ class Start:
 
 
 class Say(NamedTuple):
-    """A person speaks. Without `sender` and `recipient` they speak for the awaited node, to its peer."""
+    """A person speaks. Without `sender` and `recipient` they speak for the awaited node, to its peer.
+
+    `made` is what running tools have brought, in case that this stops them; so with `Stop` and `TimerFired`.
+    """
 
     text: str
     actor: str
@@ -74,6 +89,7 @@ class Say(NamedTuple):
     recipient: str = ""
     message_id: str = ""
     attachments: tuple[Attachment, ...] = ()
+    made: MadeBy = NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +112,7 @@ class Stop:
 
     actor: str
     session: bool = False
+    made: MadeBy = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +237,18 @@ class Proposed(NamedTuple):
     questions: tuple[Question, ...] = ()
 
 
+class ContextCame(NamedTuple):
+    """What the sources of a speaker gave, as digests, before the completion `key`."""
+
+    key: str
+    speaker: str
+    context: str = ""
+    parts: tuple[str, ...] = ()
+    documents: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+    actor: str = "turnlog"
+
+
 class ModelReplied(NamedTuple):
     """A completion. `key` is that of the effect; `grants` are the owner's standing grants that still hold."""
 
@@ -289,6 +318,7 @@ class TimerFired:
 
     request_id: str
     actor: str = "timer"
+    made: MadeBy = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,6 +343,7 @@ Input = (
     | AllowRerun
     | RemoveMember
     | Resume
+    | ContextCame
     | ModelReplied
     | ModelFailed
     | SpeakerChosen

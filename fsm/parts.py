@@ -43,6 +43,13 @@ class Settled:
     at: int
 
 
+class Fetched(NamedTuple):
+    """What an agent's sources gave in the open turn, as digests."""
+
+    context: str
+    parts: tuple[str, ...]
+
+
 class Last(NamedTuple):
     """The newest message, without its text."""
 

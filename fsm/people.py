@@ -10,6 +10,7 @@ from .canonical import digest, utc
 from .follow import UNANSWERED, deadline, ended, over, returned, said
 from .parts import Settled
 from .session import Session
+from .sources import cut
 from .states import State
 
 NewId = Callable[[str], str]
@@ -82,8 +83,8 @@ def _say(s: Session, i: inp.Say, now: int, new_id: NewId) -> Reaction:
     if refusal := _closed(s, i.actor):
         return refusal
     word = i.text.strip().casefold()
-    if word in s.limits.exit_words or word in s.limits.stop_words:
-        return _stop(s, inp.Stop(i.actor, session=word in s.limits.exit_words), now, new_id)
+    if (ends := _is_one(word, s.limits.exit_words)) or _is_one(word, s.limits.stop_words):
+        return _stop(s, inp.Stop(i.actor, session=ends, made=i.made), now, new_id)
     if not word and not i.attachments:
         return inp.Refusal("invalid", "the message is blank: write something, or use continue to let a model speak")
     resting = s.state in (State.INTERRUPT, State.ERROR) and s.question is None
@@ -106,7 +107,7 @@ def _say(s: Session, i: inp.Say, now: int, new_id: NewId) -> Reaction:
             message_id=message_id, sender=sender, recipient=recipient, text=i.text, by="person",
             attachments=i.attachments, deadline=deadline(s.limits.turn_seconds, now),
         )  # fmt: skip
-        closing = [] if resting else [*close_round(s, i.actor, now), over(s, "stopped")]
+        closing = [] if resting else _stopped(s, i.actor, now, i.made)
         return [*closing, *(said(one, s.limits, now) for one in s.queue), added]
     if s.limits.busy == "refuse":
         return inp.Refusal("busy", "the session is busy: wait for its turn to end, or stop it")
@@ -116,6 +117,10 @@ def _say(s: Session, i: inp.Say, now: int, new_id: NewId) -> Reaction:
         message_id=message_id, sender=sender, recipient=recipient, text=i.text, attachments=i.attachments
     )
     return [queued]
+
+
+def _is_one(word: str, words: tuple[str, ...]) -> bool:
+    return any(word == one.strip().casefold() for one in words)
 
 
 def _closed(s: Session, actor: str) -> inp.Refusal | None:
@@ -150,16 +155,21 @@ def _retry(s: Session, i: inp.Retry, now: int, _new_id: NewId) -> Reaction:
 def _stop(s: Session, i: inp.Stop, now: int, _new_id: NewId) -> Reaction:
     if refusal := _closed(s, i.actor):
         return refusal
-    closing = close_round(s, i.actor, now)
     if i.session:
-        return [*closing, ended(s, "stopped")]
+        closing = close_round(s, i.actor, now, i.made)
+        return [*closing, ended(s, "stopped", closing)]
     if s.state is State.ERROR or (s.state is State.INTERRUPT and s.question is None):
         end = f"; {s.limits.exit_words[0]!r} ends the session" if s.limits.exit_words else ""
         return inp.Refusal("conflict", f"no turn is running: the session is in state {s.state}{end}")
-    return [*closing, over(s, "stopped")]
+    return _stopped(s, i.actor, now, i.made)
 
 
-def close_round(s: Session, actor: str, now: int) -> list[ev.Event]:
+def _stopped(s: Session, actor: str, now: int, made: inp.MadeBy) -> list[ev.Event]:
+    closing = close_round(s, actor, now, made)
+    return [*closing, over(s, "stopped", closing)]
+
+
+def close_round(s: Session, actor: str, now: int, made: inp.MadeBy = inp.NOTHING) -> list[ev.Event]:
     """Resolve what is open and give each call its one result, so that the turn may end here."""
     via: ev.Via = "person" if is_person(actor) else "timer"
     by, why = ("by a person", "the turn was stopped") if via == "person" else ("at the time limit", "no time was left")
@@ -190,7 +200,13 @@ def close_round(s: Session, actor: str, now: int) -> list[ev.Event]:
             else f"Stopped {by} before it ran."
         )  # fmt: skip
         outcome: ev.ToolOutcome = "outcome_unknown" if lost else "cancelled"
-        events.append(ev.ToolReturned(call_id=call.id, outcome=outcome, content=content))
+        has = made.get(call.id, inp.Made())
+        events.append(
+            ev.ToolReturned(
+                call_id=call.id, outcome=outcome, content=content, citations=cut(has.citations),
+                attachments=has.attachments, notes=has.notes,
+            )
+        )  # fmt: skip
     return events
 
 

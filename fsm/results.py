@@ -9,10 +9,11 @@ from . import inputs as inp
 from .approval import Standing, find_grant, use
 from .dedupe import fingerprint, repeated
 from .director import candidates, choose
-from .follow import TOLD, ask, over, returned
+from .follow import TOLD, ask, brought, over, returned
 from .parts import Call
 from .people import close_round
 from .session import Session, turn_key, word_key
+from .sources import cut
 from .states import State
 
 NewId = Callable[[str], str]
@@ -32,6 +33,16 @@ def _expected(s: Session, key: str) -> bool:
     return s.state is State.SUCCESS and not s.open_calls and key == word_key(s)
 
 
+def _context_came(s: Session, i: inp.ContextCame, _now: int, _new_id: NewId) -> Reaction:
+    if s.speaker != i.speaker or not _expected(s, i.key) or i.speaker in s.fetched:
+        return inp.Refusal("stale", f"what was fetched for {i.key} came when nobody waited for it any more")
+    return [
+        ev.ContextFetched(
+            speaker=i.speaker, context=i.context, parts=i.parts, documents=i.documents, problems=i.problems
+        )
+    ]
+
+
 def _model_replied(s: Session, i: inp.ModelReplied, now: int, new_id: NewId) -> Reaction:
     if s.speaker in s.channels or not _expected(s, i.key):
         return inp.Refusal("stale", f"the completion {i.key} came when nobody waited for it any more")
@@ -44,6 +55,7 @@ def _model_replied(s: Session, i: inp.ModelReplied, now: int, new_id: NewId) -> 
         ev.MessageAdded.model_validate({
             "message_id": i.message_id, "sender": s.speaker, "recipient": s.listener, "text": i.text,
             "control": word[1] if word else "", "synthetic": s.synthetic, "citations": s.citations,
+            "attachments": s.attachments,
             "model": i.model, "finish": i.finish, "usage": i.usage, "turn_usage": s.usage.plus(i.usage),
             "reasoning": i.reasoning, "extras": i.extras, "request": i.request,
         })
@@ -139,7 +151,7 @@ def _model_failed(s: Session, i: inp.ModelFailed, _now: int, _new_id: NewId) -> 
 def _failed(s: Session, where: str, i: inp.ModelFailed) -> ev.Event:
     return ev.TurnFailed.model_validate({
         "where": where, "error": i.error, "message": i.message, "retryable": i.retryable, "attempt": s.attempt + 1,
-        "code": i.code,
+        "code": i.code, **brought(s),
     })  # fmt: skip
 
 
@@ -190,17 +202,24 @@ def _tools_ready(s: Session, i: inp.ToolsReady, now: int, new_id: NewId) -> Reac
 def _tool_finished(s: Session, i: inp.ToolFinished, now: int, _new_id: NewId) -> Reaction:
     call = s.call(i.call_id)
     if s.state is not State.SUCCESS or call is None or call.status != "started":
-        return inp.Refusal("stale", f"call {i.call_id} ended with {i.outcome} after its result was settled")
+        return _late(i, f"call {i.call_id} ended with {i.outcome} after its result was settled")
     if i.key != f"tool:{call.id}:{call.attempt}":
-        return inp.Refusal("stale", f"{i.key} is not the attempt that runs")
+        return _late(i, f"{i.key} is not the attempt that runs, it ended with {i.outcome}")
     return [
         ev.ToolReturned(
-            call_id=i.call_id, outcome=i.outcome, content=i.content, citations=i.citations,
+            call_id=i.call_id, outcome=i.outcome, content=i.content, citations=cut(i.citations),
             attachments=i.attachments, notes=i.notes, duration_ms=i.duration_ms,
             ended_at=now if call.repeats is not None and call.repeats.cooldown_seconds else 0,
             edited=call.arguments if call.edited else None,
         )
     ]  # fmt: skip
+
+
+def _late(i: inp.ToolFinished, why: str) -> inp.Refusal:
+    """What no model is told any more, an auditor still needs: the call did something."""
+    items: tuple[object, ...] = i.attachments  # a tool may have put anything there
+    kept = "".join(f"\n[{one.name}: blob {one.digest}]" for one in items if isinstance(one, ev.Attachment))
+    return inp.Refusal("stale", f"{why}: {i.content or '(no output)'}{kept}")
 
 
 def _timer_fired(s: Session, i: inp.TimerFired, now: int, _new_id: NewId) -> Reaction:
@@ -214,7 +233,8 @@ def _timer_fired(s: Session, i: inp.TimerFired, now: int, _new_id: NewId) -> Rea
         ]  # fmt: skip
     moving = s.state in (State.SUCCESS, State.AWAITING_APPROVAL) or s.question is not None
     if i.request_id == turn_key(s) and s.deadline is not None and moving:
-        return [*close_round(s, i.actor, now), over(s, "time")]
+        closing = close_round(s, i.actor, now, i.made)
+        return [*closing, over(s, "time", closing)]
     if s.question is not None and s.question.request_id == i.request_id:
         return [ev.QuestionAnswered(request_id=i.request_id, outcome="expired", actor="timer", answered_at=now)]
     return inp.Refusal("stale", f"{i.request_id} was settled before its deadline")
@@ -222,6 +242,7 @@ def _timer_fired(s: Session, i: inp.TimerFired, now: int, _new_id: NewId) -> Rea
 
 ON_RESULT: dict[type, Callable[[Session, Any, int, NewId], Reaction]] = {
     inp.Resume: _resume,
+    inp.ContextCame: _context_came,
     inp.ModelReplied: _model_replied,
     inp.ModelFailed: _model_failed,
     inp.SpeakerChosen: _speaker_chosen,

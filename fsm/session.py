@@ -15,7 +15,8 @@ from .approval import Standing, use
 from .choices import member_removed, offered, speaker_selected
 from .dedupe import Run, forget, lasting, remember
 from .errors import GapInLog, IllegalEvent
-from .parts import Call, Last, Settled
+from .parts import Call, Fetched, Last, Settled
+from .sources import attached, cited
 from .states import State
 from .table import NEXT
 from .values import DEFAULT_LIMITS, NO_USAGE, ToolChoice
@@ -63,10 +64,12 @@ class Session(NamedTuple):
     due: bool = False
     usage: ev.Usage = NO_USAGE
     citations: tuple[ev.Citation, ...] = ()
+    attachments: tuple[ev.Attachment, ...] = ()
     grants: tuple[Standing, ...] = ()
     runs: tuple[Run, ...] = ()
     deadline: int | None = None
     left: tuple[tuple[str, str], ...] = ()
+    fetched: dict[str, Fetched] = _NONE
     used: tuple[str, ...] = ()
     choice: ToolChoice | None = None
 
@@ -170,15 +173,16 @@ def _message_added(s: Session, e: ev.MessageAdded) -> Changes:
     person = e.by == "person"
     changes: Changes = {
         "last": Last(e.sender, e.recipient, e.by, e.control),
-        "calls": (), "tool_calls": 0, "over_cap": False, "attempt": 0, "synthetic": False, "citations": (),
-        "speaker": e.recipient, "listener": "" if group else e.sender, "usage": NO_USAGE,
+        "calls": (), "tool_calls": 0, "over_cap": False, "attempt": 0, "synthetic": False,
+        "citations": (), "attachments": (), "usage": NO_USAGE,
+        "speaker": e.recipient, "listener": "" if group else e.sender,
         "due": e.by == "model" and bool(s.queue), "runs": lasting(s.runs) if s.runs else (), "choice": None,
     }  # fmt: skip
     if e.by == "preload":
         return changes
     changes["rounds"] = {**s.rounds, **_rounds(s, e, group)}
     if person:
-        changes["turn"], changes["deadline"] = s.turn + 1, e.deadline
+        changes["turn"], changes["deadline"], changes["fetched"] = s.turn + 1, e.deadline, _NONE
         changes["queue"] = tuple(one for one in s.queue if one.message_id != e.message_id)
     else:
         changes |= _completion(s, e.sender)
@@ -220,6 +224,10 @@ def word_key(s: Session) -> str:
 
 def _message_queued(s: Session, e: ev.MessageQueued) -> Changes:
     return {"queue": (*s.queue, e)}
+
+
+def _context_fetched(s: Session, e: ev.ContextFetched) -> Changes:
+    return {"fetched": {**s.fetched, e.speaker: Fetched(e.context, e.parts)}}
 
 
 def _session_resumed(s: Session, e: ev.SessionResumed) -> Changes:
@@ -305,21 +313,16 @@ def _tool_returned(s: Session, e: ev.ToolReturned) -> Changes:
     return {
         "runs": s.runs if call is None or e.outcome != "ok" else remember(s.runs, call, e.ended_at),
         "calls": _with(s, e.call_id, status="returned", verdict=e.outcome),
-        "citations": s.citations + e.citations,
+        "citations": cited(s.citations, e.citations) if e.citations else s.citations,
+        "attachments": attached(s.attachments, e.attachments) if e.attachments else s.attachments,
     }
 
 
 def _turn_interrupted(_: Session, e: ev.TurnInterrupted) -> Changes:
     return {
-        "speaker": e.node,
-        "listener": e.peer,
-        "calls": (),
-        "synthetic": False,
-        "attempt": 0,
-        "tool_calls": 0,
-        "over_cap": False,
-        "choice": None,
-    }
+        "speaker": e.node, "listener": e.peer, "calls": (), "synthetic": False, "attempt": 0, "tool_calls": 0,
+        "over_cap": False, "citations": (), "attachments": (), "fetched": _NONE, "choice": None,
+    }  # fmt: skip
 
 
 def _turn_continued(s: Session, e: ev.TurnContinued) -> Changes:
@@ -352,7 +355,7 @@ def _nothing(_s: Session, _e: object) -> Changes:
 
 
 def _session_terminated(_s: Session, _e: ev.SessionTerminated) -> Changes:
-    return {"calls": (), "queue": (), "synthetic": False}
+    return {"calls": (), "queue": (), "synthetic": False, "citations": (), "attachments": ()}
 
 
 _FOLDS: dict[str, Callable[[Session, Any], Changes]] = {
@@ -362,6 +365,7 @@ _FOLDS: dict[str, Callable[[Session, Any], Changes]] = {
     "session_resumed": _session_resumed,
     "speaker_selected": speaker_selected,
     "member_removed": member_removed,
+    "context_fetched": _context_fetched,
     "tools_called": _tools_called,
     "approval_requested": _approval_requested,
     "approval_shown": _approval_shown,

@@ -82,6 +82,7 @@ ROWS: tuple[Arrow, ...] = (
     *_stay("session_resumed", SUCCESS, INTERRUPT, AWAITING),
     *_stay("speaker_selected", SUCCESS),
     *_stay("member_removed", SUCCESS, INTERRUPT, ERROR),
+    *_stay("context_fetched", SUCCESS),
     *_stay("tools_called", SUCCESS),
     (SUCCESS, "approval_requested", AWAITING),
     (AWAITING, "approval_requested", AWAITING),

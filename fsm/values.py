@@ -102,16 +102,20 @@ class Usage(Value):
 
 
 class Attachment(Value):
-    """A blob that goes with a message; `digest` is the sha256 under which the store keeps the bytes."""
+    """A blob that goes with a message; `digest` is the sha256 under which the store keeps the bytes.
+
+    `whole`: no file of its own, but the full text of a result that was cut.
+    """
 
     name: str
     media_type: str
     digest: str
     size: int
+    whole: bool = False
 
 
 class Citation(Value):
-    """A source that a tool used."""
+    """A source that a tool used. An answer holds each `id` once; of the excerpt 1,000 characters are kept."""
 
     id: str
     title: str = ""
@@ -137,6 +141,8 @@ class ToolChoice(Value):
 class ModelRequest(Value):
     """What a model was sent, as digests into the log's blobs and a window of seqs of the history.
 
+    `system` is the digest of the whole system text, `parts` are those of what follows the role in it. `context` is
+    what was added to the newest message.
     `choice` is there where the tools were chosen, or put in order.
     """
 
@@ -144,7 +150,14 @@ class ModelRequest(Value):
     tools: tuple[str, ...] = ()
     history: tuple[int, int] = (0, 0)
     context: str = ""
+    parts: tuple[str, ...] = ()
     choice: ToolChoice | None = None
+
+
+ToolOutcome = Literal[
+    "ok", "error", "denied", "expired", "duplicate", "unknown_tool", "invalid_arguments", "cancelled",
+    "outcome_unknown", "limit",
+]  # fmt: skip
 
 
 class Question(Value):

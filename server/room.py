@@ -15,7 +15,7 @@ from ..engine.hub import Hub
 from ..engine.notices import Notice, Piece, Rows, Trouble
 from ..fsm import inputs as inp
 from ..fsm.decide import pending
-from ..fsm.events import ApprovalRequested, Event, MessageAdded, Row, ToolsCalled
+from ..fsm.events import ApprovalRequested, Event, MessageAdded, Row, ToolReturned, ToolsCalled
 from .frames import Delta, EventFrame, TroubleFrame, encoded
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ RING_BYTES = 4 * 2**20
 PAGE = 50
 # The longest text of one delta frame, in characters.
 DELTA = 65_536
+_ENVELOPE = {"kind", "v"}
+_RESULT = {*_ENVELOPE, "citations"}
 
 
 @dataclass(slots=True)
@@ -84,8 +86,8 @@ class Entry:
 
 
 def body_of(event: Event) -> dict[str, object]:
-    """The body of an event frame."""
-    return event.model_dump(mode="json", exclude={"kind", "v"})
+    """The body of an event frame. The sources of a result are left out: they come with what ends the answer."""
+    return event.model_dump(mode="json", exclude=_RESULT if isinstance(event, ToolReturned) else _ENVELOPE)
 
 
 def entry_of(row: Row, max_body: int, made: tuple[Making, ...] = ()) -> Entry:

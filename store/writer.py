@@ -43,6 +43,8 @@ QUICK_SECONDS = 0.005
 _MEMORY = 0.8
 
 
+# Pages in the write-ahead log from which on a commit folds it into the file; SQLite's own default.
+_CHECKPOINT_PAGES = 1000
 _SNAPSHOT = "INSERT OR REPLACE INTO snapshots (session, seq, hash, body, code_version) VALUES (?, ?, ?, ?, ?)"
 
 # BUSY, LOCKED, NOMEM, FULL: doing the jobs one by one would not help.
@@ -211,8 +213,11 @@ class Writer:
         # before? If not, the tips and leases in memory are what a SELECT would find here.
         (version,) = conn.execute("PRAGMA data_version").fetchone()
         if version != self._known.version:
+            self._place.check_lock()
             self._known.clear()
             self._known.version = version
+        if emptied := self._place.before():
+            conn.execute("PRAGMA wal_autocheckpoint = 0")  # until it is known what that log holds
         do = self._guarded if one_by_one else _apply
         answers: list[Any] = []
         done = rows = 0
@@ -232,7 +237,9 @@ class Writer:
         conn.execute("COMMIT")
         took = self._timer() - begun
         self._pace = took if self._pace == math.inf else max(took, _MEMORY * self._pace + (1 - _MEMORY) * took)
-        self._place.check()  # before anybody hears that it is durable
+        self._place.check(version)  # before anybody hears that it is durable
+        if emptied:
+            conn.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
         if len(self._known.tips) > TIPS:
             self._known.clear()
         self._known.tips.update(tx.moved)
@@ -280,7 +287,20 @@ class Writer:
         except Exception:  # noqa: BLE001, S110 - every append was answered; the rest is a cache and a tidy file
             pass
         finally:
-            conn.close()
+            self._place.close()
+            if self._place.hollow:
+                _keep_open(conn)
+            else:
+                conn.close()
+
+
+def _keep_open(conn: Any) -> None:
+    """To close it would fold the write-ahead log into the file. Nobody ends the frame of a daemon thread."""
+
+    def hold(_: Any) -> None:
+        threading.Event().wait()
+
+    threading.Thread(target=hold, args=(conn,), name="turnlog holds a log that was cut", daemon=True).start()
 
 
 def _apply(tx: Transaction, job: Job[Any]) -> Any:

@@ -18,6 +18,15 @@ PRINTS = {
         "by random 'TERMINATE'",
         "ended: max_rounds",
     ),
+    "documents.py": (
+        "She likes chairs.",
+        "And a chair?\\n\\nDocuments, as they are now:\\n\\n[chairs.txt]\\nA chair costs 9.",
+        "In the log: And a chair?\n",
+    ),
+    "sources.py": (
+        "message_added: guide/chairs, guide/tables (chairs.svg, tables.svg)",
+        "turn_interrupted: guide/chairs (chairs.svg)",
+    ),
     "rerank.py": ("tools_called: 5 of 40 by embeddings", "    cancel_flight, ", "always ('find_mail',)"),
     "repeats.py": ("duplicate - Not run: open_ticket runs once per session", "I searched once"),
     "weak_model.py": ('weather {"city": "Lima"} after 2 tries', "Take an umbrella"),

@@ -25,7 +25,10 @@ class ToolDefinition:
 
 @dataclass(frozen=True, slots=True)
 class ModelCall:
-    """All that a model is sent. `index` counts this speaker's earlier completions, `attempt` its failures."""
+    """All that a model is sent. `index` counts this speaker's earlier completions, `attempt` its failures.
+
+    `blob` gives the bytes of an attachment by its digest.
+    """
 
     system: str
     messages: Sequence[Message]
@@ -33,6 +36,7 @@ class ModelCall:
     index: int = 0
     attempt: int = 1
     settings: dict[str, Any] = field(default_factory=dict)
+    blob: Callable[[str], bytes] | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, get_type_hints, overload
+from typing import Any, TypeVar, get_type_hints, overload
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
@@ -17,8 +17,15 @@ from ...fsm.canonical import canonical, clean, text_digest
 from ...fsm.errors import Misuse
 from ...fsm.events import Attachment, Citation
 from ...fsm.history import provider_name
+from ...fsm.inputs import Made
 from ...fsm.values import ONCE_AN_ANSWER, Repeats
 from ..models.base import ToolDefinition
+
+Kind = TypeVar("Kind")
+
+
+def _fit(kind: type[Kind], items: Sequence[Any]) -> list[Kind]:
+    return [item for item in items if isinstance(item, kind)]
 
 
 @dataclass(slots=True)
@@ -40,15 +47,26 @@ class ToolContext:
         self.notes.append(clean(text))
         self.note(clean(text))
 
-    def cite(self, citation: Citation) -> None:
-        """Add a source to the final answer."""
-        self.citations.append(citation)
+    def cite(self, *citations: Citation) -> None:
+        """Add sources to the final answer, which shows each id once and 1,000 characters of an excerpt."""
+        for one in citations:
+            told = {name: clean(text) for name, text in one}
+            self.citations.append(one if told == dict(one) else Citation(**told))
 
     async def attach(self, name: str, media_type: str, data: bytes) -> Attachment:
         """Keep bytes beside the result."""
         attachment = Attachment(name=name, media_type=media_type, digest=await self.keep(data), size=len(data))
         self.attachments.append(attachment)
         return attachment
+
+    @property
+    def made(self) -> Made:
+        """What there is so far, as far as it can be stored."""
+        return Made(
+            tuple(_fit(Citation, self.citations)),
+            tuple(_fit(Attachment, self.attachments)),
+            tuple(_fit(str, self.notes)),
+        )
 
     @property
     def cancelled(self) -> bool:

@@ -10,9 +10,7 @@ import re
 import sqlite3
 from array import array
 from collections.abc import Collection, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from functools import cached_property
 from hashlib import sha256
 from operator import mul
 from pathlib import Path
@@ -20,6 +18,7 @@ from typing import Protocol
 
 from ...fsm.errors import Misuse
 from ...fsm.values import ToolChoice
+from ..threads import Line
 from .function import Tool
 
 TEXT_LIMIT = 1000  # characters that are looked at, of a tool and of a message
@@ -30,9 +29,10 @@ _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 class Embedder(Protocol):
-    """Turns texts into vectors of one length, none of them all zeros. Called in a thread, one call at a time.
+    """Turns texts into vectors of one length, none of them all zeros.
 
-    `name` must change when the vectors do: they are kept under it.
+    It is called in a thread, by one `Rerank` one call at a time. `name` must change when the vectors do: they are kept
+    under it.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Embedder(Protocol):
 
 
 class Rerank:
-    """How the tools of an agent that has many are chosen. Fewer than `above` are offered as they are, at no cost.
+    """How the tools of an agent that has many are chosen. `above` tools or fewer are offered as they are, at no cost.
 
     Args:
         embedder: leaves tools out; without one they are only put in order.
@@ -78,11 +78,7 @@ class Rerank:
         self.keep, self.above, self.messages = keep, above, messages
         self.pinned = tuple(pinned)
         self.vectors = Vectors(cache)
-
-    @cached_property
-    def thread(self) -> ThreadPoolExecutor:
-        """Where the work is done: one thread, so that an embedder that hangs takes no thread of a tool."""
-        return ThreadPoolExecutor(1, thread_name_prefix="turnlog-rerank")
+        self.line = Line()
 
     def choose(self, tools: Sequence[Tool], texts: Sequence[str], used: Collection[str] = ()) -> ToolChoice:
         """Which tools to offer.

@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .engine import Agent, Conversation, Engine, Rerank, ToolContext, Turn, person, tool
+    from .engine import Agent, Asking, Conversation, Document, Engine, Rerank, ToolContext, Turn, person, tool
     from .fsm.errors import Error
     from .fsm.events import Channel, Citation, Limits, Usage
     from .fsm.states import State
@@ -12,9 +12,11 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Agent",
+    "Asking",
     "Channel",
     "Citation",
     "Conversation",
+    "Document",
     "Engine",
     "Error",
     "Limits",

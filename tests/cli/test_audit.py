@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Run
+from turnlog.cli.text import wrapped
 from turnlog.fsm.canonical import digest
 
 
@@ -73,7 +74,10 @@ def test_a_grant_is_told_with_who_gave_it(run: Run, recorded: Path) -> None:
     assert requests(run, recorded)["granted.0"]["granted_by"] == "person:ann"
 
 
-def test_a_request_is_a_block_with_a_line_for_each_thing_that_became_of_it(run: Run, recorded: Path) -> None:
+def test_a_request_is_a_block_with_a_line_for_each_thing_that_became_of_it(
+    run: Run, recorded: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     first, second, *_ = run("audit", "edited", "--db", recorded).out.split("\n\n")
     assert first.splitlines() == [
         "r7 in edited, asked at 2030-01-01T00:00:01.000Z",
@@ -94,8 +98,17 @@ def test_no_line_is_wider_than_the_terminal(
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
     lines = run("audit", "--all", "--db", recorded).out.splitlines()
-    assert lines
-    assert max(map(len, lines)) <= width
+    assert max(map(len, lines)) in range(width - 10, width + 1)
+
+
+def test_a_wide_character_takes_two_columns_and_a_long_word_comes_in_parts() -> None:
+    assert list(wrapped("日本語 日本語 " + "x" * 9, 8, "  ")) == ["日本語", "  日本語", "  xxxxxx", "  xxx"]
+
+
+def test_the_json_does_not_depend_on_the_terminal(run: Run, recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = run("audit", "--db", recorded, "--json")
+    monkeypatch.setenv("COLUMNS", "40")
+    assert run("audit", "--db", recorded, "--json") == told
 
 
 def test_calls_that_need_no_approval_are_told_when_asked_for(run: Run, recorded: Path) -> None:

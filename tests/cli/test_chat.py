@@ -1,13 +1,20 @@
 """`turnlog chat`."""
 
+import asyncio
 import re
+import shlex
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Run
-from tests.cli.terminal import Terminal, turnlog
+from tests.cli.terminal import Terminal, environment, turnlog
+from turnlog import Agent, Engine
 from turnlog.cli.card import Word, ask_word, card
+from turnlog.engine.models.scripted import ScriptedModel
 from turnlog.fsm.events import ApprovalRequested
 
 QUESTIONING = '''
@@ -42,6 +49,11 @@ def test_a_card_shows_all_of_the_arguments_escaped_with_their_digest() -> None:
         f"  sha256 of the arguments {'d' * 64}",
         "  60 seconds left, then it is not allowed",
     ]
+
+
+def test_the_card_of_an_unknown_outcome_says_that_it_is_given_up_at_the_deadline() -> None:
+    request = asked("outcome_unknown").model_copy(update={"deadline": 61_000})
+    assert card(request, 1_000)[-1] == "  60 seconds left, then it is given up and not run again"
 
 
 def asked(why: str = "gated") -> ApprovalRequested:
@@ -165,6 +177,58 @@ def test_a_chat_that_cannot_begin_says_why_and_what_to_do(
     assert told.code == code
     assert wrong in told.err
     assert len(told.err.splitlines()) == code
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("argv", "wrong"),
+    [
+        (("--app", "app:agents", "--model", "scripted"), "--app: it brings its own agents: leave out --model"),
+        (("--app", "app:agents", "--role", "x", "--tools", "y:z"), "leave out --tools and --role"),
+        (("--model", "scripted", "--base-url", "http://127.0.0.1:9"), "--model: it brings its own agents"),
+    ],
+)
+def test_an_option_that_a_chat_would_not_use_is_refused(
+    run: Run, tmp_path: Path, argv: tuple[str, ...], wrong: str
+) -> None:
+    told = run("chat", *argv, "--db", tmp_path / "log.db")
+    assert told.code == 2
+    assert wrong in told.err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("session", [(), ("--session", "it's\x1b[2J\nmine")])
+def test_the_last_line_of_a_chat_can_be_pasted_into_a_shell(tmp_path: Path, session: tuple[str, ...]) -> None:
+    bash = shutil.which("bash")
+    if bash is None:
+        pytest.skip("there is no bash to paste into")
+    folder, db = tmp_path / "here", "my log $HOME.db"
+    folder.mkdir()
+    if session:
+        asyncio.run(create(folder / db, session[1]))
+    done = turnlog("chat", "--model", "scripted", *session, "--db", db, folder=folder)
+    *_, line = done.stdout.splitlines()
+    assert line.startswith("turnlog chat --session ")
+    assert line.isprintable()
+    pasted = subprocess.run(
+        [bash, "-c", f'turnlog() {{ {shlex.quote(sys.executable)} -m turnlog "$@"; }}; {line}'],
+        input="", capture_output=True, text=True, check=False, cwd=folder, env=environment(), timeout=60,
+    )  # fmt: skip
+    assert (pasted.returncode, pasted.stderr) == (0, "")
+    assert pasted.stdout.splitlines()[-1] == line
+
+
+async def create(db: Path, session: str) -> None:
+    """A log with one session."""
+    async with Engine(db, [Agent("@agent", ScriptedModel([]))]) as engine:
+        await engine.create(session)
+
+
+def test_a_chat_says_at_its_start_what_the_environment_lets_run_unasked(tmp_path: Path) -> None:
+    chat = Terminal("chat", "--model", "scripted", folder=tmp_path, TURNLOG_AUTO_APPROVE="delete_*")
+    chat.answer([("> ", "/quit")])
+    assert chat.end() == 0
+    assert "TURNLOG_AUTO_APPROVE is set (delete_*): delete_file will run without asking anybody" in chat.told
 
 
 def test_a_chat_owns_its_log(run: Run, tmp_path: Path) -> None:

@@ -118,6 +118,15 @@ def test_reading_works_while_another_process_owns_the_file(run: Run, recorded: P
         assert run("verify", "--db", copy).code == 0
 
 
+def test_a_command_that_only_reads_leaves_nothing_beside_the_log(run: Run, recorded: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "log.db"
+    shutil.copy(recorded, copy)
+    for argv in (("sessions",), ("audit",), ("replay", "edited"), ("verify",), ("replay", "nope")):
+        run(*argv, "--db", copy)
+        assert [one.name for one in tmp_path.iterdir()] == ["log.db"], argv
+    assert copy.read_bytes() == recorded.read_bytes()
+
+
 def test_python_m_turnlog_is_the_command() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "turnlog", "--version"], check=True, capture_output=True, text=True, timeout=60
@@ -216,6 +225,53 @@ def test_a_file_with_no_head_proves_nothing_and_says_so(run: Run, recorded: Path
     told = run("verify", "--db", recorded, "--heads", tmp_path / "heads.json")
     assert told.code == 2
     assert "no head was given" in told.err
+
+
+@pytest.mark.parametrize("more", [("--json",), ("--keep", "kept.json")])
+def test_without_a_head_nothing_is_told_and_nothing_is_kept(
+    run: Run, recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("heads.json").write_text("{}")
+    told = run("verify", "--db", recorded, "--heads", "heads.json", *more)
+    assert (told.code, told.out) == (2, "")
+    assert not Path("kept.json").exists()
+
+
+def test_the_heads_of_a_log_without_sessions_are_none_and_are_replaced(run: Run, tmp_path: Path) -> None:
+    SQLiteLog(tmp_path / "x.db").close()
+    for _ in range(2):
+        assert run("verify", "--db", tmp_path / "x.db", "--keep", tmp_path / "heads.json").code == 0
+        assert (tmp_path / "heads.json").read_text() == "{}\n"
+
+
+def test_verify_as_json_tells_what_was_looked_at_and_with_which_heads_it_was_compared(
+    run: Run, recorded: Path, tmp_path: Path
+) -> None:
+    heads = tmp_path / "heads.json"
+    assert run("verify", "--db", recorded, "--keep", heads, "--json").json["kept_heads"] is None
+    told = run("verify", "--db", recorded, "--heads", heads, "--json").json
+    assert told["kept_heads"] == json.loads(heads.read_text())
+    assert told["blobs"] > 0
+    said = run("verify", "--db", recorded, "--heads", heads).out
+    assert said.startswith(f"9 sessions, {told['rows']} rows, {told['blobs']} blobs, 9 kept heads: ")
+
+
+def test_heads_to_compare_with_do_not_spare_the_older_ones_that_are_to_be_replaced(
+    run: Run, recorded: Path, tmp_path: Path
+) -> None:
+    copy, heads, newer = tmp_path / "copy.db", tmp_path / "heads.json", tmp_path / "newer.json"
+    shutil.copy(recorded, copy)
+    assert run("verify", "--db", copy, "--keep", heads).code == 0
+    kept = json.dumps({"edited": [99, "0" * 64]})
+    newer.write_text(kept)
+    told = run("verify", "--db", copy, "--heads", heads, "--keep", newer)
+    assert told.code == 1
+    assert "the tail is cut" in told.out
+    assert newer.read_text() == kept
+    before = copy.read_bytes()
+    assert run("verify", "--db", copy, "--heads", heads, "--keep", copy).code == 1
+    assert copy.read_bytes() == before
 
 
 def test_heads_are_never_written_over_anything_but_older_heads_that_agree(

@@ -87,6 +87,16 @@ def test_a_person_at_a_terminal_is_asked_and_what_they_say_is_done(tmp_path: Pat
     }  # fmt: skip
 
 
+def test_a_setting_that_would_decide_for_the_person_is_left_out_of_the_demo_and_it_is_said(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TURNLOG_AUTO_APPROVE", "all")
+    told = run("demo", "--yes", "--folder", tmp_path / "kept")
+    assert told.code == 0
+    assert told.out.startswith("TURNLOG_AUTO_APPROVE is set, and is left out here: in the demo nothing runs unasked\n")
+    assert told.out.count("[ok]") == CLAIMS
+
+
 def test_ctrl_c_ends_the_demo_and_its_server_and_leaves_nothing_behind(tmp_path: Path) -> None:
     demo = Terminal("demo", folder=tmp_path, TMPDIR=str(tmp_path))
     demo.until("(Enter: approve")

@@ -60,10 +60,21 @@ def test_a_replay_past_the_end_is_an_error_that_says_where_the_end_is(run: Run, 
     assert f"session 'edited' ends at seq {last}" in told.err
 
 
-def test_a_node_without_history_is_an_error_and_not_ignored(run: Run, recorded: Path) -> None:
-    told = run("replay", "edited", "--as", "@agent", "--db", recorded)
+@pytest.mark.parametrize(
+    ("argv", "wrong"),
+    [
+        (("--as", "@agent"), "--as: it needs --history"),
+        (("--as", "@agent", "--from", "USER"), "--as: it needs --history"),
+        (("--history", "--from", "USER"), "--history: it does not go with --from and --to-node"),
+        (("--history", "--to-node", "USER"), "--history: it does not go with --from and --to-node"),
+    ],
+)
+def test_an_option_that_would_do_nothing_is_an_error_and_not_ignored(
+    run: Run, recorded: Path, argv: tuple[str, ...], wrong: str
+) -> None:
+    told = run("replay", "edited", *argv, "--db", recorded)
     assert (told.code, told.out) == (2, "")
-    assert "needs --history" in told.err
+    assert wrong in told.err
 
 
 def test_the_history_is_what_a_model_would_see_and_holds_no_placeholder(run: Run, recorded: Path) -> None:

@@ -29,6 +29,36 @@ def engine():
     return {"agents": agents(), "auto_approve": ["*"]}
 
 
+@tool(needs_approval=True)
+def sell(what: str) -> str:
+    "Sell something."
+    return "sold"
+
+
+@tool(needs_approval=True)
+def buy(what: str) -> str:
+    "Buy something."
+    return "bought"
+
+
+@tool
+def look(what: str) -> str:
+    "Look at something."
+    return "seen"
+
+
+def once():
+    return {"agents": agents(), "tools": iter([sell]), "auto_approve": iter(["*"])}
+
+
+def trade():
+    return {"agents": agents(), "tools": [sell, buy, look]}
+
+
+def strict():
+    return {**trade(), "auto_approve": []}
+
+
 def failing():
     raise RuntimeError("no database")
 
@@ -56,10 +86,11 @@ def run_here(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 class Served:
     """`turnlog serve` in a folder."""
 
-    def __init__(self, folder: Path, *argv: str) -> None:
+    def __init__(self, folder: Path, *argv: str, **more: str) -> None:
         self.child = subprocess.Popen(
             [sys.executable, "-m", "turnlog", "serve", "--port", "0", *argv],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder, env=environment(),
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder,
+            env=environment(**more),
         )  # fmt: skip
         assert self.child.stdout is not None
         self.told: list[str] = []
@@ -114,6 +145,41 @@ def test_without_an_application_the_demo_is_served_and_it_is_said(folder: Path) 
     assert (folder / "demo.db.files" / "notes.txt").exists()
 
 
+@pytest.mark.parametrize("text", ["", "short\n"])
+def test_a_token_file_without_a_good_token_is_refused_before_a_log_is_made(run_here: Run, text: str) -> None:
+    Path("bad-token").write_text(text)
+    done = run_here("serve", "--app", "served_app:agents", "--db", "unmade.db", "--token-file", "bad-token")
+    assert done.code == 1
+    assert "is shorter than" in done.err
+    assert list(Path().glob("unmade.db*")) == []
+
+
+def test_what_an_application_gives_once_is_still_there_after_it_was_tried(folder: Path) -> None:
+    one = Served(folder, "--app", "served_app:once", "--db", "once.db")
+    assert one.end() == (0, "")
+    assert one.told[0] == "the application's auto_approve (*): sell will run without asking anybody"
+
+
+@pytest.mark.parametrize(
+    ("listed", "told"),
+    [
+        ("sell,bu*", "TURNLOG_AUTO_APPROVE is set (sell,bu*): sell, buy will run without asking anybody"),
+        ("x\x1b[2J", "TURNLOG_AUTO_APPROVE is set (x\\u{1b}[2J): it names no tool that needs approval"),
+    ],
+)
+def test_a_server_says_at_its_start_what_the_environment_lets_run_unasked(folder: Path, listed: str, told: str) -> None:
+    one = Served(folder, "--app", "served_app:trade", "--db", "trade.db", TURNLOG_AUTO_APPROVE=listed)
+    assert one.end() == (0, "")
+    assert one.told[0] == told
+
+
+@pytest.mark.parametrize(("app", "listed"), [("trade", ""), ("strict", "all")])
+def test_a_server_that_lets_nothing_run_unasked_says_nothing_of_it(folder: Path, app: str, listed: str) -> None:
+    one = Served(folder, "--app", f"served_app:{app}", "--db", "trade.db", TURNLOG_AUTO_APPROVE=listed)
+    assert one.end() == (0, "")
+    assert one.told[0].startswith("turnlog serves ")
+
+
 def test_a_token_file_is_made_for_its_owner_alone_and_used_again(folder: Path) -> None:
     tokens = []
     for _ in range(2):
@@ -138,15 +204,17 @@ def test_a_token_file_is_made_for_its_owner_alone_and_used_again(folder: Path) -
     ],
 )
 def test_an_application_that_cannot_be_used_is_named_in_one_line(run_here: Run, app: str, wrong: str) -> None:
-    done = run_here("serve", "--app", app, "--db", "other.db", "--port", "0")
+    done = run_here("serve", "--app", app, "--db", "unmade.db", "--port", "0")
     assert done.code == 1
     assert wrong in done.err
     assert len(done.err.splitlines()) == 1
+    assert list(Path().glob("unmade.db*")) == []
 
 
 def test_an_address_that_others_can_reach_needs_a_token_of_our_own(run_here: Run) -> None:
-    done = run_here("serve", "--app", "served_app:agents", "--db", "other.db", "--host", "0.0.0.0")
+    done = run_here("serve", "--app", "served_app:agents", "--db", "unmade.db", "--host", "0.0.0.0")
     assert done.code == 1
+    assert list(Path().glob("unmade.db*")) == []
     assert "give tokens (`turnlog serve --token-file FILE`), or listen on 127.0.0.1" in done.err
 
 

@@ -26,6 +26,17 @@ async def test_an_idle_session_is_suspended_and_goes_on_when_somebody_speaks(wor
         assert (await c.send("hello again")).text == "two"
 
 
+async def test_a_word_in_the_moment_of_the_suspension_is_answered(world: World) -> None:
+    async with world.engine(world.agent(say("one"), say("two")), idle_seconds=300) as engine:
+        c = await engine.create("s")
+        await c.send("hi")
+        world.clock.advance(150)
+        world.clock.advance(301)  # the session is let go; its hub has not had a round of the loop to end in
+        assert not engine.in_memory
+        assert (await c.send("hello again")).text == "two"
+        assert c.session.state == "interrupt"
+
+
 @pytest.mark.accept(32)
 async def test_a_watched_session_stays_and_one_that_waits_for_a_person_for_ever_comes_back_with_the_word(
     world: World,

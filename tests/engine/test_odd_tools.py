@@ -1,12 +1,14 @@
 """Tools and models that raise or return what nobody expects: the model is told, the session lives."""
 
+import asyncio
 import functools
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.engine.support import World, of_kind
+from tests.engine.support import World, of_kind, slow_tool
 from turnlog.engine import Agent, tool
 from turnlog.engine.models.base import Delta, ModelCall, ModelError, ModelReply, TextDelta
 from turnlog.engine.models.scripted import call, say
@@ -107,3 +109,30 @@ async def test_half_a_character_in_a_piece_is_replaced_before_viewers_hear_of_it
         c.subscribe(listen)
         await c.send("go")
         assert heard == ["a\ufffd"]
+
+
+def test_who_ends_the_event_loop_does_not_decide_how_a_running_tool_ended(tmp_path: Path) -> None:
+    """A Ctrl-C cancels every task. The tool may have taken effect, so the next process asks a person."""
+    world = World(tmp_path)
+
+    async def first() -> None:
+        pay, running, _ = slow_tool("pay")
+
+        async def service() -> None:
+            async with world.engine(world.agent(call(("pay", {})), tools=[pay])) as engine:
+                await (await engine.create("s")).say("go")
+                await asyncio.Event().wait()
+
+        task = asyncio.create_task(service())
+        await running.wait()
+        for one in asyncio.all_tasks() - {asyncio.current_task()}:
+            one.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    async def second() -> list[str]:
+        pay, *_ = slow_tool("pay")
+        async with world.engine(world.agent(call(("pay", {})), tools=[pay])) as engine:
+            return [one.why for one in (await engine.open("s")).session.requests]
+
+    asyncio.run(first())
+    assert asyncio.run(second()) == ["outcome_unknown"]

@@ -1,42 +1,23 @@
-"""An agent with forty tools: put in order by words, cut down by embeddings, and all of them when anything fails."""
+"""An agent with forty tools: put in order by words, cut down by embeddings, chosen once a turn."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.engine.support import World, in_thread, of_kind, request, results, rows, sent
-from tests.engine.toolbox import DOES, Broken, Hanging, Words, toolbox
-from turnlog.engine import Agent, Conversation, Engine, Rerank, person
+from tests.engine.support import World, of_kind, request, results, rows, sent
+from tests.engine.toolbox import BROKEN, NAMES, Broken, Words, choices, many, offered, toolbox
+from turnlog.engine import Agent, Engine, Rerank, person
 from turnlog.engine.context import rebuild
 from turnlog.engine.models.scripted import ScriptedModel, call, say
-from turnlog.engine.offer import LONGEST, recent
-from turnlog.engine.tools import rerank as module
+from turnlog.engine.offer import recent
 from turnlog.engine.tools.rerank import by_words, described
 from turnlog.fsm.errors import Misuse
 from turnlog.fsm.events import Channel
 from turnlog.fsm.history import AssistantMessage, Message, UserMessage
 from turnlog.fsm.session import SnapshotOf, replay
 from turnlog.fsm.values import ToolChoice
-
-NAMES = list(DOES)
-BROKEN = "The chair of my order came broken, I want my money back."
-
-
-def offered(agent: Agent) -> list[list[str]]:
-    """The names of the tools that the model was offered, call by call."""
-    return [[one.name for one in given.tools] for given in sent(agent)]
-
-
-def choices(c: Conversation) -> list[ToolChoice | None]:
-    """What the log says of the choices."""
-    return [e.request.choice for r in rows(c) if (e := r.event).kind in ("message_added", "tools_called") and e.request]
-
-
-def many(world: World, *script: Any, rerank: Rerank | None, count: int = 40, gated: tuple[str, ...] = ()) -> Agent:
-    """An agent with many tools."""
-    return world.agent(*script, tools=toolbox(count, gated), rerank=rerank)
-
 
 # In order --------------------------------------------------------------------------------------
 
@@ -134,7 +115,6 @@ async def test_it_is_off_unless_asked_for_and_costs_an_agent_with_few_tools_noth
             await c.send(BROKEN)
             assert offered(agent) == [NAMES[:count]]
             assert choices(c) == [None]
-    assert "thread" not in vars(rerank), "not even a thread was started"
 
 
 async def test_pinned_tools_and_those_that_were_called_before_are_always_offered(world: World) -> None:
@@ -193,122 +173,6 @@ async def test_members_of_a_group_are_each_offered_what_fits_the_talk(world: Wor
         await c.send("Lock the front door")
     assert offered(ada)[0][0] == "lock_door"
     assert "weather_forecast" in offered(bea)[0]
-
-
-# When it goes wrong ----------------------------------------------------------------------------
-
-
-def _nothing(texts: Any) -> list[list[float]]:
-    return [[0.0] * 3 for _ in texts]
-
-
-@pytest.mark.accept(55)
-@pytest.mark.parametrize(
-    ("embedder", "told"),
-    [
-        (Broken(RuntimeError("no such device")), "RuntimeError: no such device"),
-        (Broken(Misuse("onnxruntime is not there: install turnlog[rerank]")), "install turnlog[rerank]"),
-        (Broken("good", RuntimeError("the question is too much")), "the question is too much"),
-        (Broken(lambda texts: [[1.0]] * (len(texts) - 1)), "ValueError"),
-        (Broken("good", lambda texts: [[1.0] * 513] * (len(texts) + 1)), "made 2 vectors of 1 texts"),
-        (Broken("good", lambda texts: [[1.0]] * len(texts)), "of 513 and of 1 numbers"),
-        (Broken(lambda texts: [[float("nan")]] * len(texts)), "without a direction"),
-        (Broken(_nothing), "without a direction"),
-        (Broken(lambda texts: None), "TypeError"),
-        (Broken(lambda texts: [["x"]] * len(texts)), "ValueError: could not convert"),
-    ],
-    ids=lambda one: one if isinstance(one, str) else "",
-)  # fmt: skip
-async def test_whatever_goes_wrong_all_tools_are_offered_and_the_log_says_what_it_was(
-    world: World, embedder: Words, told: str
-) -> None:
-    agent = many(world, say("done"), rerank=Rerank(embedder))
-    async with world.engine(agent) as engine:
-        c = await engine.create("s")
-        assert (await c.send(BROKEN)).text == "done"
-        assert offered(agent) == [NAMES]
-        (choice,) = choices(c)
-        assert choice is not None
-        assert (choice.by, choice.granted, choice.tools) == ("all", 40, ())
-        assert told in choice.problem
-
-
-@pytest.mark.accept(55)
-async def test_a_text_index_that_fails_or_a_cache_that_cannot_be_opened_leaves_all_tools(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_index(*_: object) -> list[str]:
-        raise OSError("no such module: fts5")
-
-    damaged = tmp_path / "damaged"
-    damaged.write_text("this is no database" * 100)
-    monkeypatch.setattr(module, "by_words", no_index)
-    for place, (rerank, told) in enumerate((
-        (Rerank(), "no such module: fts5"),
-        (Rerank(Words(), cache=tmp_path / "no" / "folder"), "unable to open"),
-        (Rerank(Words(), cache=damaged), "not a database"),
-    )):  # fmt: skip
-        world.path = tmp_path / f"{place}.db"
-        agent = many(world, say("done"), rerank=rerank)
-        async with world.engine(agent) as engine:
-            c = await engine.create("s")
-            await c.send(BROKEN)
-            (choice,) = choices(c)
-            assert choice is not None
-            assert choice.by == "all"
-            assert told in choice.problem
-            assert offered(agent) == [NAMES]
-
-
-async def test_an_embedder_that_hangs_is_waited_for_ten_seconds_and_then_all_tools_are_offered(world: World) -> None:
-    embedder = Hanging()
-    agent = many(world, say("done"), rerank=Rerank(embedder))
-    async with world.engine(agent) as engine:
-        c = await engine.create("s")
-        await c.say(BROKEN)
-        await in_thread(embedder.asks)
-        world.clock.advance(LONGEST)
-        await c.rest()
-        (choice,) = choices(c)
-        assert choice is not None
-        assert choice.problem == "TimeoutError: no choice within 10 s"
-        assert offered(agent) == [NAMES]
-        assert world.clock.armed == []
-    embedder.may.set()
-
-
-async def test_a_stop_does_not_wait_for_the_embedder(world: World) -> None:
-    embedder = Hanging()
-    agent = many(world, rerank=Rerank(embedder))
-    async with world.engine(agent) as engine:
-        c = await engine.create("s")
-        await c.say(BROKEN)
-        await in_thread(embedder.asks)
-        await c.stop()
-        assert (await c.rest()).state == "interrupt"
-        assert offered(agent) == []
-    assert world.clock.armed == []
-    embedder.may.set()
-
-
-async def test_where_nothing_was_said_all_tools_are_offered(world: World) -> None:
-    agent = world.agent(say("done"), tools=toolbox(), rerank=Rerank(Words()), window=1)
-    async with world.engine(agent) as engine:
-        c = await engine.create("s")
-        await c.send("!")
-        assert [getattr(one, "by", "") for one in choices(c)] == ["embeddings"], "a mark is a text, too"
-    assert Rerank(Words()).choose(toolbox(), ["", "  "]).problem == "nothing was said that could be compared"
-
-
-@pytest.mark.parametrize("wrong", [{"keep": 0}, {"keep": 21}, {"messages": 0}, {"pinned": "roll_dice"}])
-def test_options_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(Misuse):
-        Rerank(**wrong)
-
-
-def test_a_pinned_tool_that_the_agent_has_not_is_refused(world: World) -> None:
-    with pytest.raises(Misuse, match="pins 'ghost', which is none of its tools"):
-        many(world, rerank=Rerank(pinned=["roll_dice", "ghost"]))
 
 
 # Never twice -----------------------------------------------------------------------------------
@@ -382,8 +246,6 @@ def test_the_packaged_model_finds_what_is_meant_without_a_word_in_common() -> No
 
 
 def test_without_the_packages_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
     from turnlog.engine.tools.minilm import MiniLM
 
     monkeypatch.setitem(sys.modules, "onnxruntime", None)

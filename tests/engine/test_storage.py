@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.engine.support import World, kinds, of_kind, processed, reached, request, results, rows, slow_tool
-from turnlog.engine import Conversation, Engine, Notice, Rows, Trouble, tool
+from tests.engine.support import World, kinds, of_kind, processed, reached, request, results, rows, sent, slow_tool
+from turnlog.engine import Asking, Conversation, Engine, Notice, Rows, Trouble, tool
 from turnlog.engine.models.scripted import call, say
 from turnlog.fsm.errors import StorageError, StorageFailed, StorageFull
 from turnlog.fsm.events import Limits
@@ -38,6 +38,29 @@ class Troubles:
 
     async def next(self) -> str:
         return await asyncio.wait_for(self.codes.get(), 10)
+
+
+@pytest.mark.field(15)
+async def test_documents_that_find_no_room_wait_for_it_and_are_fetched_once(world: World) -> None:
+    asked: list[str] = []
+
+    def source(asking: Asking) -> str:
+        asked.append(asking.text)
+        return BULK * 4
+
+    agent = world.agent(say("done"), context=source)
+    async with world.engine(agent) as engine:
+        c = await engine.create("s")
+        troubles = Troubles(c)
+        leave_room(engine, 2)
+        await c.say("hi")
+        assert await troubles.next() == "storage_full"
+        assert sent(agent) == []
+        leave_room(engine, None)
+        world.clock.advance(1)
+        await c.rest()
+        assert asked == ["hi"]
+        assert kinds(c)[-3:] == ["context_fetched", "message_added", "turn_interrupted"]
 
 
 @pytest.mark.field(15)

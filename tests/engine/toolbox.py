@@ -3,9 +3,12 @@
 import re
 import threading
 from collections.abc import Sequence
+from typing import Any
 from zlib import crc32
 
-from turnlog.engine import Tool, tool
+from tests.engine.support import World, rows, sent
+from turnlog.engine import Agent, Conversation, Rerank, Tool, tool
+from turnlog.fsm.values import ToolChoice
 
 DOES = {
     "refund_order": "Pay money back to a customer whose order was lost or broken",
@@ -49,6 +52,10 @@ DOES = {
     "open_ticket": "Open a ticket for the support team",
     "close_ticket": "Close a ticket of the support team",
 }
+
+
+NAMES = list(DOES)
+BROKEN = "The chair of my order came broken, I want my money back."
 
 
 def toolbox(count: int = 40, gated: Sequence[str] = ()) -> list[Tool]:
@@ -111,3 +118,18 @@ class Broken(Words):
         assert callable(given)
         made: list[list[float]] = given(texts)
         return made
+
+
+def offered(agent: Agent) -> list[list[str]]:
+    """The names of the tools that the model was offered, call by call."""
+    return [[one.name for one in given.tools] for given in sent(agent)]
+
+
+def choices(c: Conversation) -> list[ToolChoice | None]:
+    """What the log says of the choices."""
+    return [e.request.choice for r in rows(c) if (e := r.event).kind in ("message_added", "tools_called") and e.request]
+
+
+def many(world: World, *script: Any, rerank: Rerank | None, count: int = 40, gated: tuple[str, ...] = ()) -> Agent:
+    """An agent with many tools."""
+    return world.agent(*script, tools=toolbox(count, gated), rerank=rerank)

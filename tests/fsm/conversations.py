@@ -166,6 +166,16 @@ def a_crash_while_a_tool_runs() -> Talk:
     return talk
 
 
+def documents_that_are_fetched() -> Talk:
+    """What an agent's sources gave comes before its answer, once a turn."""
+    talk = Talk()
+    talk.say()
+    talk.fetch(context="d1", parts=("p1",))
+    talk.fetch(context="d2")
+    talk.reply("as the documents say")
+    return talk
+
+
 CONVERSATIONS = (
     a_plain_answer,
     two_models,
@@ -177,6 +187,7 @@ CONVERSATIONS = (
     a_group,
     a_group_that_is_left,
     a_crash_while_a_tool_runs,
+    documents_that_are_fetched,
 )
 
 

@@ -134,6 +134,11 @@ class Talk:
                              actor=f"agent:{owed.speaker}", **more)
         )  # fmt: skip
 
+    def fetch(self, **gave: Any) -> Decision:
+        """The sources of whoever speaks next have answered."""
+        owed = self.owed(CallModel)
+        return self.put(inp.ContextCame(owed.key, owed.speaker, **gave))
+
     def fail(self, message: str = "boom", **more: Any) -> Decision:
         """The owed completion, or choice of a speaker, fails."""
         owed = [one for one in self.pending() if isinstance(one, CallModel | ChooseSpeaker)]

@@ -185,6 +185,17 @@ def test_arguments_that_a_person_changed_are_those_that_count() -> None:
     assert talk.session.requests
 
 
+def test_a_call_that_a_person_says_took_effect_has_its_pause_too() -> None:
+    talk = spoken()
+    talk.reply("", call("rest", q="a"))
+    talk.ready()
+    talk.crash()
+    talk.decide(0, "committed", result="done")
+    assert run(talk, "rest", q="b").outcome == "duplicate"
+    talk.clock.advance(30.001)
+    assert run(talk, "rest", q="c").outcome == "ok"
+
+
 def test_the_memory_is_a_fold_of_the_log() -> None:
     talk = spoken()
     run(talk, "look", q="x")
@@ -209,11 +220,12 @@ def test_key_order_and_whole_floats_do_not_matter_list_order_and_null_do() -> No
 
 
 values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=6,
 )
 
 
-@given(st.dictionaries(st.text(), values))
+@given(st.dictionaries(st.text(max_size=3), values, max_size=3))
 def test_a_known_digest_is_used_only_where_it_says_the_same(arguments: dict[str, object]) -> None:
     assert fingerprint(arguments, digest(arguments)) == fingerprint(arguments)

@@ -101,6 +101,12 @@ def test_a_session_may_have_other_words_or_none() -> None:
     assert talk.texts == ["exit"]
     talk.say("BASTA")
     assert talk.state is State.INTERRUPT
+    talk = Talk(limits=ev.Limits(stop_words=(" Halt ",), exit_words=("QUIT",)))
+    talk.say()
+    talk.say("halt")
+    assert talk.of(ev.TurnInterrupted)[-1].reason == "stopped"
+    talk.say("quit")
+    assert talk.state is State.TERMINATED
 
 
 def test_only_a_person_s_word_ends_anything() -> None:

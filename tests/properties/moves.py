@@ -246,5 +246,6 @@ _OBSERVED: tuple[Make, ...] = (
     _failed,
     _chosen,
     lambda rng, s: inp.TimerFired(_id(rng, s)),
+    lambda rng, s: inp.ContextCame(_key(rng, s), s.speaker, rng.choice(["", "d1"]), rng.choice([(), ("p1", "p2")])),
     lambda rng, s: inp.Resume(s.epoch + 1, rng.choice(WORDS)),
 )

@@ -36,7 +36,7 @@ async def test_hello_world_needs_no_configuration_and_control_returns_to_user_af
             assert reply.seq == asked.seq
             assert (body(asked)["sender"], body(asked)["recipient"], asked.actor) == ("USER", "@agent", "person:ann")
             assert (body(answered)["sender"], body(answered)["text"]) == ("@agent", answer)
-            assert body(over) == {"reason": "user_turn", "node": "USER", "peer": "@agent"}
+            assert (body(over)["reason"], body(over)["node"], body(over)["peer"]) == ("user_turn", "USER", "@agent")
             assert over.state == "interrupt"
 
 

@@ -1,6 +1,7 @@
 """Options that several commands share."""
 
 import shlex
+import string
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,9 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .text import visible
+
 if TYPE_CHECKING:
     from ..store import LogReader
 
+_SAFE = (string.ascii_letters + string.digits + "-_./").encode()
 DEFAULT_DB = Path("turnlog.db")
 
 Db = Annotated[Path, typer.Option("--db", envvar="TURNLOG_DB", help="The log, an SQLite file.")]
@@ -19,7 +23,15 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 def command(*words: object) -> str:
     """A command of ours as it can be pasted into a shell."""
-    return shlex.join(("turnlog", *map(str, words)))
+    return " ".join(("turnlog", *(_quoted(str(word)) for word in words)))
+
+
+def _quoted(word: str) -> str:
+    if visible(word) == word:
+        return shlex.quote(word)
+    # Shells read bytes in octal between $' and ': so it can be seen whole, and pasted.
+    data = word.encode("utf-8", "surrogateescape")
+    return f"$'{''.join(chr(one) if one in _SAFE else f'{chr(92)}{one:03o}' for one in data)}'"
 
 
 @contextmanager

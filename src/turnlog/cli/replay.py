@@ -153,8 +153,13 @@ def _told(message: "Message") -> str:
     from ..fsm.history import AssistantMessage, ToolMessage
 
     if isinstance(message, ToolMessage):
-        return f"tool {visible(message.name)} ({message.outcome}): {plain(message.content)}"
+        return f"tool {visible(message.name)} ({message.outcome}): {_indented(message.content)}"
     if isinstance(message, AssistantMessage):
         calls = "".join(f"\n  calls {visible(c.name)} {visible(c.arguments)}" for c in message.calls)
-        return f"assistant: {plain(message.text)}{calls}"
-    return f"user: {plain(message.text)}"
+        return f"assistant: {_indented(message.text)}{calls}"
+    return f"user: {_indented(message.text)}"
+
+
+def _indented(text: str) -> str:
+    """What was written begins no line that looks like another message."""
+    return plain(text).replace("\n", "\n    ")
