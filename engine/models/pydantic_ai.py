@@ -219,6 +219,10 @@ def _reply(response: "ModelResponse", to_extras: Callable[["ModelResponse"], str
     if response.finish_reason == "content_filter":
         why = str(details.get("refusal") or text or "no reason was given")
         raise ModelError("refused", f"The model refused: {why[:500]}", retryable=False, code=raw_finish)
+    if raw_finish == "error":
+        raise ModelError(
+            "server", "The provider broke the answer off with an error; nothing of it is kept.", code="error"
+        )
     if not raw_finish:
         raise ModelError("incomplete", "The stream ended before the model had finished; nothing of it is kept.")
     if not text.strip() and not made:

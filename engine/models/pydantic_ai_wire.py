@@ -7,8 +7,6 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 import httpx2
-from anthropic import AsyncAnthropic
-from openai import AsyncOpenAI
 from openai.types.chat.chat_completion_chunk import Choice, ChoiceDeltaToolCall, ChoiceDeltaToolCallFunction
 from pydantic_ai import exceptions as ai
 from pydantic_ai.messages import ModelResponseStreamEvent
@@ -24,6 +22,7 @@ from pydantic_ai.settings import ModelSettings
 
 from ...fsm.errors import Misuse
 from .base import ModelError
+from .pydantic_ai_streams import AnthropicClient, OpenAIClient, call_begins_anew, whole
 
 _SETTINGS = {
     "openai": OpenAIChatModelSettings.__annotations__,
@@ -69,14 +68,14 @@ def open_route(provider: str, name: str, base_url: str | None, api_key: str, *, 
     host = urlsplit(base_url).hostname if base_url else None
     http = create_async_httpx2_client(transport=_direct() if host in _LOOPBACK else None)
     if provider == "anthropic":
-        anthropic = AsyncAnthropic(api_key=api_key, base_url=base_url, max_retries=0, http_client=http)
+        anthropic = AnthropicClient(api_key=api_key, base_url=base_url, max_retries=0, http_client=http)
         binds = AnthropicModel(name, provider=AnthropicProvider(anthropic_client=anthropic)).profile
         always = {"anthropic_thinking": _DROP_STALE_THINKING} if binds.get("anthropic_binds_thinking_blocks") else {}
         # With this flag the library would send a refused request a second time, unseen.
         once = AnthropicModelProfile(anthropic_binds_thinking_blocks=False)
         claude = AnthropicModel(name, provider=AnthropicProvider(anthropic_client=anthropic), profile=once)
         return Route(provider, claude, http, str(anthropic.base_url), always)
-    openai = AsyncOpenAI(api_key=api_key, base_url=base_url, max_retries=0, http_client=http)
+    openai = OpenAIClient(api_key=api_key, base_url=base_url, max_retries=0, http_client=http)
     if not compatible:
         return Route(
             provider,
@@ -104,23 +103,16 @@ class _Call:
     id: str = ""
     name: str = ""
     arguments: str = ""
-
-    @property
-    def whole(self) -> bool:
-        try:
-            return isinstance(json.loads(self.arguments), dict)
-        except ValueError:
-            return False
+    again: str | None = None  # the id of a fragment with its name that came when it was whole
 
 
 class Fragments:
     """Which call a fragment belongs to; servers disagree about index, id and name.
 
     A fragment goes to the call under its index, or without an index to the last one. It begins a new call
-    when nothing is there, or when it has a name and what is there cannot go on: it bears another id, has
-    another name and no id to tell, or is already a whole JSON object while the fragment begins one more. An
-    id that is blank or equal to the name tells nothing. Id and name are set once, since some servers repeat
-    both in each fragment and some make up a new id for each.
+    when nothing is there, or when it has a name and `call_begins_anew`. Id and name are set once, since some
+    servers repeat both in each fragment and some make up a new id for each. Where neither tells, the same name
+    after a whole call begins a new one as soon as arguments follow.
     """
 
     def __init__(self) -> None:
@@ -135,11 +127,16 @@ class Fragments:
         # Servers do leave the index out, whatever the type says.
         where = cast("int | None", fragment.index)
         call = self._under.get(where) if where is not None else self._without_index(telling, name)
-        if call is None or (name and _begins_anew(call, telling, name, given)):
+        if call is not None and call.again is not None and not name and given.lstrip().startswith("{"):
+            name, fragment.id = call.name, call.again
+            call = None
+        if call is None or (name and call_begins_anew(call.id, call.name, call.arguments, telling, name, given)):
             call = _Call(len(self._calls))
             self._calls.append(call)
             function.name = name
         else:
+            if name == call.name != "" and whole(call.arguments):
+                call.again = telling
             function.name = name if name and not call.name else None
         if where is not None:
             self._under[where] = call
@@ -155,15 +152,6 @@ class Fragments:
         if known is not None or name or not self._calls:
             return known
         return self._calls[-1]
-
-
-def _begins_anew(call: _Call, telling: str, name: str, given: str) -> bool:
-    if not call.name:
-        return False
-    known = call.id if call.id != call.name else ""
-    if telling and known:
-        return telling != known
-    return name != call.name or (given.lstrip().startswith("{") and call.whole)
 
 
 def _text(arguments: object) -> str:
@@ -228,7 +216,7 @@ def failure(error: Exception, route: Route, *, begun: bool) -> ModelError:
         kind = "incomplete"
     code = ""
     if isinstance(error, ai.ModelAPIError):
-        code = error.provider_error_code or error.provider_error_type or ""
+        code = error.provider_error_code or error.provider_error_type or _code(error)
     status = f"HTTP {error.status_code}: " if isinstance(error, ai.ModelHTTPError) else ""
     parts = [f"{status}{_message(error)} ({route.model.model_name} at {route.url})", _NEXT.get(kind, "")]
     if isinstance(error, ai.ModelAPIError) and error.retry_after is not None:
@@ -250,10 +238,20 @@ def _kind(error: Exception) -> tuple[str, bool]:
     return "unknown", True
 
 
-def _message(error: Exception) -> str:
+def _inner(error: Exception) -> Any:
     body = getattr(error, "body", None)
-    if isinstance(body, dict):
-        inner = body.get("error", body)
+    return body.get("error", body) if isinstance(body, dict) else None
+
+
+def _code(error: Exception) -> str:
+    """The code where the library looks for none: an error in the style of another provider."""
+    inner = _inner(error)
+    return str(inner.get("code") or inner.get("type") or "") if isinstance(inner, dict) else ""
+
+
+def _message(error: Exception) -> str:
+    inner = _inner(error)
+    if inner is not None:
         said = inner.get("message") if isinstance(inner, dict) else inner
         if isinstance(said, str) and said:
             return said[:_MESSAGE_LIMIT]
