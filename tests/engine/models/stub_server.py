@@ -47,7 +47,7 @@ class StubServer:
         try:
             self.asked.append(await read_request(reader))
             await self.play(self.scripts[min(len(self.asked), len(self.scripts)) - 1], reader, writer)
-        except ConnectionError:
+        except (ConnectionError, EOFError):
             self.left.set()
         finally:
             writer.close()
