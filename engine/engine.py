@@ -26,6 +26,7 @@ from .agents import Agent, person
 from .clock import Clock, SystemClock
 from .commits import Commits
 from .conversation import Conversation
+from .forks import read_parent
 from .grants import GrantBook
 from .hub import Hub
 from .models.base import Model
@@ -242,14 +243,33 @@ class Engine:
         Raises:
             Misuse: the id is taken, or the configuration does not hold together.
         """
-        name = session_id or self.new_id("s")
-        if clean(name) != name:
-            raise Misuse(f"{name!r} is no text: choose another id")
-        hub = await self._live(name)
         start = inp.Start(
             owner, tuple(agent.spec for agent in self.agents), self.channels, entry, limits or self.limits,
             self.code_version, None, tuple(history), actor or f"person:{owner}",
         )  # fmt: skip
+        return await self._begin(session_id, start)
+
+    async def fork(
+        self, session_id: str, seq: int, new_session_id: str = "", *, owner: str = "", actor: str = ""
+    ) -> Conversation:
+        """Start a session that begins where another one stood after its row `seq`; that one stays as it is.
+
+        What models see of the past is copied; permissions, decisions and waiting messages are not. Calls without a
+        result are asked about anew, whatever had been decided on them. If a model was to speak, it is asked at once.
+        A session that had ended waits for a person in its fork.
+
+        Raises:
+            UnknownSession: there is no such session. Misuse: it has no such row, or the new id is taken.
+            CorruptLog: a row up to `seq` cannot be read.
+        """
+        parent = await read_parent(self.log, session_id, seq)
+        return await self._begin(new_session_id, parent.fork(owner, self.code_version, actor))
+
+    async def _begin(self, session_id: str, start: inp.Start | inp.Fork) -> Conversation:
+        name = session_id or self.new_id("s")
+        if clean(name) != name:
+            raise Misuse(f"{name!r} is no text: choose another id")
+        hub = await self._live(name)
         outcome = await hub.submit(start)
         if outcome.refusal is not None:
             if not hub.session.started:

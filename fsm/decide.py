@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -14,6 +14,7 @@ from .director import candidates
 from .effects import CallModel, ChooseSpeaker, Effect, RunTool, StartTools, WaitUntil
 from .events import Event, InputRefused
 from .follow import follow
+from .fork import fork
 from .people import ON_COMMAND
 from .results import ON_RESULT
 from .session import Session, evolve, turn_key, word_key
@@ -21,7 +22,7 @@ from .states import State
 
 NewId = Callable[[str], str]
 Reaction = list[Event] | inp.Refusal
-REACT: dict[type, Callable[[Session, inp.Input, int, NewId], Reaction]] = {**ON_COMMAND, **ON_RESULT}
+REACT: dict[type, Callable[[Session, Any, int, NewId], Reaction]] = {**ON_COMMAND, **ON_RESULT, inp.Fork: fork}
 
 MACHINE = "turnlog"  # the actor of events that follow from where the session stands
 

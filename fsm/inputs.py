@@ -14,6 +14,7 @@ from pydantic import JsonValue
 from .approval import Standing
 from .events import (
     AgentSpec,
+    ApprovalRequested,
     Attachment,
     Channel,
     Citation,
@@ -24,6 +25,8 @@ from .events import (
     Parent,
     Question,
     Repeats,
+    Row,
+    SessionStarted,
     ToolOutcome,
     Usage,
 )
@@ -74,6 +77,23 @@ class Start:
     code_version: str = ""
     parent: Parent | None = None
     history: tuple[Preloaded, ...] = ()
+    actor: str = "turnlog"
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """Create the session as a fork. Without `owner` it is the parent's.
+
+    `begun` is the first event of the parent, `rows` are those up to the fork that are copied (see `fork.COPIED`), and
+    `asked` is what people were shown of its calls.
+    """
+
+    parent: Parent
+    begun: SessionStarted
+    rows: tuple[Row, ...]
+    asked: dict[str, ApprovalRequested]
+    owner: str = ""
+    code_version: str = ""
     actor: str = "turnlog"
 
 
@@ -331,6 +351,7 @@ class Refuse:
 
 Input = (
     Start
+    | Fork
     | Say
     | Continue
     | Retry

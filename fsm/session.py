@@ -310,6 +310,8 @@ def _tool_started(s: Session, e: ev.ToolStarted) -> Changes:
 
 def _tool_returned(s: Session, e: ev.ToolReturned) -> Changes:
     call = s.call(e.call_id)
+    if call is not None and e.edited is not None and not call.edited:
+        call = call._replace(arguments=e.edited, digest="")  # in a fork, where nobody's edit came before
     return {
         "runs": s.runs if call is None or e.outcome != "ok" else remember(s.runs, call, e.ended_at),
         "calls": _with(s, e.call_id, status="returned", verdict=e.outcome),

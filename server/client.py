@@ -147,6 +147,10 @@ class Client:
         """Start a session; its id is `reply.session`."""
         return await self._reply("create", id, session=session, entry=entry, limits=limits)
 
+    async def fork(self, session: str, seq: int, new: str | None = None, *, id: str = "") -> Reply:  # noqa: A002 - the field's name
+        """Start a session where another one stood after its row `seq`; its id is `reply.session`."""
+        return await self._reply("fork", id, session=session, seq=seq, new=new)
+
     async def open(self, session: str, after: int = 0, *, deltas: bool = True, notes: bool = True) -> Feed:
         """View a session: rows with seq > after, then `live`, then what happens."""
         if session in self._feeds:

@@ -6,6 +6,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from ..engine.conversation import Conversation
+from ..engine.forks import lands
 from ..engine.proposals import edit
 from ..fsm import inputs as inp
 from ..fsm.approval import Standing
@@ -189,8 +190,7 @@ async def _create(connection: "Connection", frame: fr.Create) -> None:
     principal, engine = connection.principal, connection.server.engine
     if not principal.may("create"):
         raise Denied("unauthorised", f"the role {principal.role} may not create: ask a controller")
-    # Made from the command id: a resend after a lost connection finds the session that the first one made.
-    name = frame.session or "s_" + sha256(command_id(connection, frame.id).encode()).hexdigest()[:24]
+    name = frame.session or _fresh(connection, frame.id)
     given = frame.limits.model_dump(exclude_none=True) if frame.limits else {}
     limits = engine.limits.model_copy(update=given)
     if engine.log.head(name) is not None:
@@ -210,6 +210,37 @@ def _same(log: EventLog, name: str, owner: str, entry: str, limits: Limits) -> b
     except CorruptLog:
         return False
     return isinstance(first, SessionStarted) and (first.owner, first.entry, first.limits) == (owner, entry, limits)
+
+
+def _fresh(connection: "Connection", given: str) -> str:
+    """A session id made from the command id: a resend after a lost connection finds what the first one made."""
+    return "s_" + sha256(command_id(connection, given).encode()).hexdigest()[:24]
+
+
+async def _fork(connection: "Connection", frame: fr.Fork) -> None:
+    _visible(connection, frame.session, frame)
+    principal, engine = connection.principal, connection.server.engine
+    name = frame.new or _fresh(connection, frame.id)
+    if engine.log.head(name) is not None:
+        if not _forked(engine.log, name, principal.name, frame):
+            raise Denied("conflict", f"the id {name!r} is taken: choose another, or leave it out")
+        connection.reply(fr.Reply(id=frame.id, session=name, seq=1, repeated=True))
+        return
+    fork = await engine.fork(frame.session, frame.seq, name, owner=principal.name, actor=principal.actor)
+    connection.reply(fr.Reply(id=frame.id, session=name, seq=fork.session.seq))
+
+
+def _forked(log: EventLog, name: str, owner: str, frame: fr.Fork) -> bool:
+    try:
+        first = log.read(name, 0, 1)[0].event
+        return (
+            isinstance(first, SessionStarted)
+            and first.parent is not None
+            and (first.owner, first.parent.session) == (owner, frame.session)
+            and lands(log, frame.session, frame.seq, first.parent.seq)
+        )
+    except CorruptLog:
+        return False
 
 
 async def _open(connection: "Connection", frame: fr.Open) -> None:
@@ -261,7 +292,7 @@ async def _list(connection: "Connection", frame: fr.ListSessions) -> None:
                 lines.append(
                     fr.SessionLine(
                         session=info.id, seq=info.seq, state=info.state, owner=info.owner, first_at=info.first_at,
-                        last_at=info.last_at, broken=info.broken,
+                        last_at=info.last_at, broken=info.broken, parent=info.parent, parent_seq=info.parent_seq,
                     )
                 )  # fmt: skip
             if len(lines) == frame.limit:
@@ -307,6 +338,7 @@ CHANGES: tuple[type, ...] = (fr.Send, fr.Decide, fr.Answer, fr.Stop, fr.Retry, f
 HANDLERS: dict[type, Callable[["Connection", Any], Awaitable[None]]] = {
     **dict.fromkeys(CHANGES, _change),
     fr.Create: _create,
+    fr.Fork: _fork,
     fr.Open: _open,
     fr.Close: _close,
     fr.ListSessions: _list,

@@ -63,6 +63,19 @@ class Create(Command):
     limits: LimitsGiven | None = None
 
 
+class Fork(Command):
+    """Start a session that the principal owns, where `session` stood after its row `seq`; that one stays as it is.
+
+    What was allowed there is asked about again. Without `new` the server chooses the id; the fork of that id, if it
+    left the same parent at the same seq, is the answer too (`repeated`).
+    """
+
+    type: Literal["fork"]
+    session: Name
+    seq: Annotated[int, Field(ge=1, le=2**63 - 1)]
+    new: NewSession | None = None
+
+
 class Open(Command):
     """View a session: rows with seq > after, then `live`, then what happens. `deltas`, `notes`: what is not in rows."""
 
@@ -183,6 +196,7 @@ class Fetch(Command):
 
 ClientCommand = (
     Create
+    | Fork
     | Open
     | Close
     | Send
@@ -318,7 +332,7 @@ class TroubleFrame(FromServer):
 
 
 class SessionLine(FromServer):
-    """A session in a list. `broken` says why it cannot be read, or ""."""
+    """A session in a list. `broken` says why it cannot be read, or "". A fork names its parent."""
 
     session: str
     seq: int
@@ -327,6 +341,8 @@ class SessionLine(FromServer):
     first_at: int
     last_at: int
     broken: str = ""
+    parent: str = ""
+    parent_seq: int = 0
 
 
 class Sessions(FromServer):

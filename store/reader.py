@@ -7,7 +7,7 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from ..fsm.errors import BadBody, CorruptLog, GapInLog, Misuse
-from ..fsm.events import KINDS, Row, SessionStarted
+from ..fsm.events import KINDS, Parent, Row, SessionStarted
 from ..fsm.states import State
 from .base import Applied, Head
 from .codec import decode, known
@@ -51,7 +51,10 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True)
 class SessionInfo:
-    """A line of the list of sessions. Times are milliseconds; `broken` says why it cannot be read, or ""."""
+    """A line of the list of sessions. Times are milliseconds; `broken` says why it cannot be read, or "".
+
+    A fork names the session and the seq that it left.
+    """
 
     id: str
     first_at: int
@@ -60,6 +63,8 @@ class SessionInfo:
     state: str
     owner: str
     broken: str = ""
+    parent: str = ""
+    parent_seq: int = 0
 
 
 def decode_row(raw: RawRow) -> Row:
@@ -249,16 +254,19 @@ class LogReader(Pages):
         first = self.raw(session, after=-(2**63), limit=1)
         last = self.last(session)
         owner = broken = ""
+        parent: Parent | None = None
         try:
             event = decode_row(first[0]).event
-            owner = event.owner if isinstance(event, SessionStarted) else ""
+            if isinstance(event, SessionStarted):
+                owner, parent = event.owner, event.parent
             _refuse_gap(session, 0, first)
             decode_row(last)
             if thorough:
                 self._refuse_broken(session, last.seq)
         except CorruptLog as error:
             broken = str(error)
-        return SessionInfo(session, first[0].at, last.at, last.seq, last.state, owner, broken)
+        whence = (parent.session, parent.seq) if parent is not None else ("", 0)
+        return SessionInfo(session, first[0].at, last.at, last.seq, last.state, owner, broken, *whence)
 
     def _refuse_broken(self, session: str, head: int) -> None:
         if self.fetch("SELECT count(*) FROM events WHERE session = ?", (session,)) != [(head,)]:

@@ -11,6 +11,11 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 # What an example must print. `support.py` and `client.py` are run by the tests of the README.
 PRINTS = {
+    "fork.py": (
+        "the fork asks again: pay {'amount': 5, 'to': 'A'}",
+        "first from None -> I was told: paid 5 to A",
+        "not today",
+    ),
     "limits.py": ("interrupt: limit", "interrupt: Here you are.", "terminated: stopped"),
     "group.py": (
         "clerk has left",

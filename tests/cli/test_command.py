@@ -48,7 +48,7 @@ def test_help_imports_nothing_of_the_machine() -> None:
 def test_help_names_every_command(run: Run) -> None:
     told = run("--help")
     assert told.code == 0
-    for name in ("demo", "serve", "chat", "sessions", "replay", "audit", "verify", "diagram"):
+    for name in ("demo", "serve", "chat", "sessions", "replay", "fork", "audit", "verify", "diagram"):
         assert re.search(rf"^  {name} +\S", told.out, re.MULTILINE), name
         assert run(name, "--help").code == 0
 

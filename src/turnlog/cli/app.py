@@ -9,7 +9,7 @@ from typing import Annotated, cast
 import typer
 
 from .. import __version__
-from . import audit, chat, demo, diagram, replay, serve, sessions, verify
+from . import audit, chat, demo, diagram, fork, replay, serve, sessions, verify
 from .text import plain, say
 
 PROGRAM = "turnlog"
@@ -44,6 +44,7 @@ app.command("serve")(serve.serve)
 app.command("chat")(chat.chat)
 app.command("sessions")(sessions.sessions)
 app.command("replay")(replay.replay)
+app.command("fork")(fork.fork)
 app.command("audit")(audit.audit)
 app.command("verify")(verify.verify)
 app.command("diagram")(diagram.diagram)

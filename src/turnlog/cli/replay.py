@@ -47,7 +47,7 @@ def replay(
         for row in rows:
             say(row_line(row))
         say()
-        for line in standing(state):
+        for line in [*standing(state), *lineage(rows)]:
             say(line)
 
 
@@ -73,6 +73,13 @@ def session_json(session: "Session") -> Any:
     from ..fsm.session import SnapshotOf
 
     return dict(zip(session._fields, SnapshotOf.dump_python(session, mode="json"), strict=True))
+
+
+def lineage(rows: "list[Row]") -> list[str]:
+    """Where a fork comes from; nothing for other sessions."""
+    first = rows[0].event if rows else None
+    parent = first.parent if first is not None and first.kind == "session_started" else None
+    return [] if parent is None else [f"forked from {visible(parent.session)} at seq {parent.seq} ({parent.hash[:12]})"]
 
 
 def standing(s: "Session") -> list[str]:
