@@ -18,8 +18,8 @@ from .session import Session, fold
 from .states import State
 
 COPIED = frozenset({
-    "message_added", "tools_called", "tool_returned", "speaker_selected", "member_removed", "rerun_allowed",
-    "turn_interrupted", "turn_continued", "turn_failed", "turn_retried",
+    "message_added", "tools_called", "tool_returned", "speaker_selected", "member_removed", "context_fetched",
+    "turn_interrupted", "turn_continued", "turn_failed", "turn_retried", "rerun_allowed",
 })  # fmt: skip
 LEFT = frozenset({
     "session_started", "session_resumed", "session_terminated", "message_queued", "approval_requested",

@@ -34,8 +34,8 @@ def test_a_fork_is_told_with_its_parent_and_what_it_waits_for(run: Run, db: Path
     assert f"forked from edited at seq {at}" in run("replay", "other", "--db", db).out
     listed = {one["id"]: (one["parent"], one["parent_seq"]) for one in run("sessions", "--db", db, "--json").json}
     assert (listed["other"], listed["edited"]) == (("edited", at), ("", 0))
-    entries = run("audit", "other", "--db", db, "--json").json
-    assert [entry["outcome"] for entry in entries] == ["open", "open"]
+    (part,) = run("audit", "other", "--db", db, "--json").json
+    assert [one["outcome"] for one in part["requests"]] == ["open", "open"]
     assert verify(db).ok
 
 
