@@ -34,9 +34,10 @@ _log = logging.getLogger(__name__)
 CONTENT_LIMIT = 65_536  # characters of a tool result that are kept in a row; the rest goes into a blob
 CONTENT_SHOWN = 16_384
 ENDING_SECONDS = 0.2  # an event loop that is ending has ended by then, or closed its engine
+WAIT_SECONDS = 30.0  # for a thread, when blocking tools have taken all of them
+PROBE_SECONDS = 1.0  # between two tries while the storage has no room
 Given = TypeVar("Given")
 Brought = TypeVar("Brought")
-PROBE_SECONDS = 1.0  # between two tries while the storage has no room
 
 
 class Runner:
@@ -311,13 +312,19 @@ class Runner:
             values[tool.context_parameter] = run.context
         if not tool.blocking:
             return "ok", told_value(await tool.function(**values))
-        work = self._hub.engine.threads.submit(tool.name, tool.function, values)
+        threads, clock = self._hub.engine.threads, self._hub.engine.clock
+        work = threads.submit(tool.name, tool.function, values)
+        timer = clock.call_at(clock.monotonic() + WAIT_SECONDS, partial(threads.give_up, work)) if work.waits else None
         try:
-            value, failed = await asyncio.shield(asyncio.wrap_future(work))
-        except asyncio.CancelledError:  # a thread cannot be cancelled
-            loop = asyncio.get_running_loop()
-            work.add_done_callback(lambda done: _call(loop, self._late, run, done))
+            value, failed = await asyncio.shield(asyncio.wrap_future(work.done))
+        except asyncio.CancelledError:
+            if not threads.call_off(work):
+                loop = asyncio.get_running_loop()
+                work.done.add_done_callback(lambda done: _call(loop, self._late, run, done))
             raise
+        finally:
+            if timer is not None:
+                timer.cancel()
         if failed is not None:
             return "error", told(failed)
         return "ok", value if isinstance(value, str) else told_value(await value)
@@ -347,13 +354,16 @@ class Runner:
             await probe.wait()
 
     def _noter(self, effect: RunTool) -> Callable[[str], None]:
-        hub, loop = self._hub, asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
 
         def note(text: str) -> None:
-            piece = Piece(hub.session.id, effect.call_id, "note", 0, text, name=effect.tool)
-            loop.call_soon_threadsafe(hub.publish, piece)
+            _call(loop, self._note, effect, text)
 
         return note
+
+    def _note(self, effect: RunTool, text: str) -> None:
+        if effect.key in self._tasks:  # a tool that goes on after it was called off is not heard
+            self._hub.publish(Piece(self._hub.session.id, effect.call_id, "note", 0, text, name=effect.tool))
 
 
 @dataclass(frozen=True, slots=True)
