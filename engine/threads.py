@@ -4,16 +4,24 @@ A pool would let a few tools that hang keep all others waiting, and Python waits
 `Line` is for work that may as well be done one after the other.
 """
 
+import asyncio
+import contextlib
 import threading
 from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
+from .clock import Clock, SystemClock
 from .values import told_value
 
 MOST = 256  # threads at once; more calls than that wait for one
+WAIT_SECONDS = 30.0  # for a thread, when all are taken
 STUCK = 64  # runs of one tool that go on although they were called off; then it is started no more
+
+
+Outcome = tuple[Any, BaseException | None]  # what a function gave, as text unless it is to be awaited; what it raised
 
 
 class TooMany(RuntimeError):
@@ -21,16 +29,16 @@ class TooMany(RuntimeError):
 
 
 class Work:
-    """A call. `done` has what the function gave, as text unless it is to be awaited, and what it raised."""
+    """A call of a function."""
 
     __slots__ = ("called_off", "done", "function", "name", "values", "waits")
 
     def __init__(self, name: str, function: Callable[..., Any], values: dict[str, Any]) -> None:
         self.name, self.function, self.values = name, function, values
-        self.done: Future[tuple[Any, BaseException | None]] = Future()
+        self.done: Future[Outcome] = Future()
         self.waits = self.called_off = False
 
-    def outcome(self) -> tuple[Any, BaseException | None]:
+    def outcome(self) -> Outcome:
         """Call the function; some exceptions mean something to futures and event loops, so they are values."""
         try:
             value = self.function(**self.values)
@@ -43,8 +51,9 @@ class Work:
 class Threads:
     """The threads of an engine's tools. Methods may be called from any thread."""
 
-    def __init__(self, most: int = MOST, stuck: int = STUCK) -> None:
+    def __init__(self, most: int = MOST, stuck: int = STUCK, clock: Clock | None = None) -> None:
         self.most, self.stuck = most, stuck
+        self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._running: set[Work] = set()
         self._waiting: deque[Work] = deque()
@@ -63,6 +72,31 @@ class Threads:
 
     def _called_off(self) -> Counter[str]:
         return Counter(work.name for work in self._running if work.called_off)
+
+    async def run(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        values: dict[str, Any],
+        late: Callable[[Outcome], object] | None = None,
+    ) -> Outcome:
+        """Run a function, wait for what it gives. What it gives after a cancellation, `late` hears in the event loop.
+
+        Raises:
+            TooMany: no thread was free within `WAIT_SECONDS`, or too many earlier runs of this name hang.
+        """
+        work, clock = self.submit(name, function, values), self._clock
+        timer = clock.call_at(clock.monotonic() + WAIT_SECONDS, partial(self.give_up, work)) if work.waits else None
+        try:
+            return await asyncio.shield(asyncio.wrap_future(work.done))
+        except asyncio.CancelledError:
+            if not self.call_off(work) and late is not None:
+                loop = asyncio.get_running_loop()
+                work.done.add_done_callback(lambda done: call_in(loop, late, done.result()))
+            raise
+        finally:
+            if timer is not None:
+                timer.cancel()
 
     def submit(self, name: str, function: Callable[..., Any], values: dict[str, Any]) -> Work:
         """Run a tool's function, now or (`waits`) when a thread is free.
@@ -141,6 +175,12 @@ class Threads:
             f"nothing ran: no thread was free in time, tools have all {self.most}: {busy}. Give these tools a time "
             "limit of their own, or make them async; a restart ends them"
         )
+
+
+def call_in(loop: asyncio.AbstractEventLoop, callback: Callable[..., object], *given: object) -> None:
+    """From a thread into the loop; after the loop has ended there is nobody to tell."""
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(callback, *given)
 
 
 class Line:

@@ -64,7 +64,7 @@ async def test_a_call_that_finds_no_thread_waits_and_then_ends_with_the_names_of
     agent = world.agent(call(("block", {})), call(("counted", {})), say("none"), call(("counted", {})), say("done"),
                         tools=[block, marks])  # fmt: skip
     async with world.engine(agent) as engine:
-        engine.threads = Threads(1)
+        engine.threads = Threads(1, clock=world.clock)
         c = await engine.create("s")
         await c.say("hang")
         await in_thread(running)
@@ -102,7 +102,7 @@ async def test_a_call_that_waits_for_a_thread_never_begins_after_a_stop(world: W
     block, running, go = blocking_tool()
     agent = world.agent(call(("block", {}), ("counted", {})), say("next"), tools=[block, counted(world.ledger)])
     async with world.engine(agent) as engine:
-        engine.threads = Threads(1)
+        engine.threads = Threads(1, clock=world.clock)
         c = await engine.create("s")
         await c.say("hi")
         await in_thread(running)
