@@ -104,7 +104,7 @@ class Engine:
         self.idle_seconds = idle_seconds
         self.code_version = code_version()
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
-        self.threads = Threads()
+        self.threads = Threads(clock=self.clock)
         self.grants = GrantBook()
         self.definitions: set[str] = set()  # digests of those that are durable
         self.failure: Error | None = None

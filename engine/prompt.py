@@ -162,7 +162,7 @@ async def _found(source: Source, asking: Asking, threads: "Threads") -> Any:
             kept.append(_called(source, asking))
             return ""
 
-        _, failed = await asyncio.wrap_future(threads.submit(f"source {_name(source)}", ask, {}))
+        _, failed = await threads.run(f"source {_name(source)}", ask, {})
         if failed is not None:
             raise failed if isinstance(failed, Exception) else RuntimeError(told(failed))
         found = kept[0]

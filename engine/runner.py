@@ -1,21 +1,17 @@
 """Performs the effects of one session as tasks: starts what is owed, cancels what is owed no more."""
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import Future
-from dataclasses import dataclass
 from functools import partial
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..fsm import inputs as inp
 from ..fsm.canonical import canonical, clean, text_digest
 from ..fsm.effects import CallModel, ChooseSpeaker, Effect, RunTool, WaitUntil
 from ..fsm.errors import CorruptLog, StorageError, StorageFailed
-from ..fsm.events import ApprovalResolved, Attachment, ModelRequest, Row, ToolsCalled
+from ..fsm.events import ApprovalResolved, ModelRequest, Row, ToolsCalled
 from .agents import Agent
 from .context import model_call, seen
 from .directors import chosen
@@ -24,6 +20,8 @@ from .notices import Piece, Trouble
 from .offer import offered
 from .prompt import asking, fetch, recorded, role_digest, static_parts, with_documents
 from .proposals import propose
+from .running import Run
+from .threads import Outcome, call_in
 from .tools.function import Tool, ToolContext
 from .values import told, told_value
 
@@ -31,12 +29,10 @@ if TYPE_CHECKING:
     from .hub import Hub
 
 _log = logging.getLogger(__name__)
-CONTENT_LIMIT = 65_536  # characters of a tool result that are kept in a row; the rest goes into a blob
-CONTENT_SHOWN = 16_384
 ENDING_SECONDS = 0.2  # an event loop that is ending has ended by then, or closed its engine
+PROBE_SECONDS = 1.0  # between two tries while the storage has no room
 Given = TypeVar("Given")
 Brought = TypeVar("Brought")
-PROBE_SECONDS = 1.0  # between two tries while the storage has no room
 
 
 class Runner:
@@ -305,26 +301,21 @@ class Runner:
             raise CorruptLog("the arguments in the log are not those that were allowed; nothing ran")
         return tool, text
 
-    async def _perform(self, tool: Tool, arguments: str, run: "Run") -> tuple[str, str]:
+    async def _perform(self, tool: Tool, arguments: str, run: Run) -> tuple[str, str]:
         values = tool.values(arguments)
         if tool.context_parameter:
             values[tool.context_parameter] = run.context
         if not tool.blocking:
             return "ok", told_value(await tool.function(**values))
-        work = self._hub.engine.threads.submit(tool.name, tool.function, values)
-        try:
-            value, failed = await asyncio.shield(asyncio.wrap_future(work))
-        except asyncio.CancelledError:  # a thread cannot be cancelled
-            loop = asyncio.get_running_loop()
-            work.add_done_callback(lambda done: _call(loop, self._late, run, done))
-            raise
+        threads = self._hub.engine.threads
+        value, failed = await threads.run(tool.name, tool.function, values, partial(self._late, run))
         if failed is not None:
             return "error", told(failed)
         return "ok", value if isinstance(value, str) else told_value(await value)
 
-    def _late(self, run: "Run", done: "Future[Any]") -> None:
+    def _late(self, run: Run, outcome: Outcome) -> None:
         """What a thread still brought after it was called off."""
-        value, failed = done.result()
+        value, failed = outcome
         if failed is not None:
             self._hand_in(*run.ended("error", told(failed)))
         elif isinstance(value, str):
@@ -347,43 +338,13 @@ class Runner:
             await probe.wait()
 
     def _noter(self, effect: RunTool) -> Callable[[str], None]:
-        hub, loop = self._hub, asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
 
         def note(text: str) -> None:
-            piece = Piece(hub.session.id, effect.call_id, "note", 0, text, name=effect.tool)
-            loop.call_soon_threadsafe(hub.publish, piece)
+            call_in(loop, self._note, effect, text)
 
         return note
 
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """A tool that runs."""
-
-    effect: RunTool
-    context: ToolContext
-    started: float  # a duration for people; nothing is decided by it
-
-    def ended(self, outcome: str, content: str) -> tuple[inp.ToolFinished, bytes]:
-        """The result, and what is to be kept as a blob because it is too long for a row."""
-        content, data = clean(content), b""
-        attached: tuple[Attachment, ...] = ()
-        if len(content) > CONTENT_LIMIT:
-            data = content.encode()
-            mark = sha256(data).hexdigest()
-            whole = Attachment(name="result.txt", media_type="text/plain", digest=mark, size=len(data), whole=True)
-            attached = (whole,)
-            content = f"{content[:CONTENT_SHOWN]}\n[cut: {len(content)} characters in all, kept as blob {mark}]"
-        context, effect = self.context, self.effect
-        finished = inp.ToolFinished(
-            effect.key, effect.call_id, "ok" if outcome == "ok" else "error", content,
-            tuple(context.citations), (*context.attachments, *attached), tuple(context.notes),
-            round((time.perf_counter() - self.started) * 1000), f"tool:{effect.tool}",
-        )  # fmt: skip
-        return finished, data
-
-
-def _call(loop: asyncio.AbstractEventLoop, callback: Callable[..., None], *given: object) -> None:
-    """From a thread into the loop; after the loop has ended there is nobody to tell."""
-    with contextlib.suppress(RuntimeError):
-        loop.call_soon_threadsafe(callback, *given)
+    def _note(self, effect: RunTool, text: str) -> None:
+        if effect.key in self._tasks:  # a tool that goes on after it was called off is not heard
+            self._hub.publish(Piece(self._hub.session.id, effect.call_id, "note", 0, text, name=effect.tool))

@@ -9,7 +9,7 @@ import pytest
 from tests.engine.support import World, blocking_tool, in_thread, of_kind, processed, reached, results, sent
 from turnlog.engine import Conversation, Tool, ToolContext, runner, tool
 from turnlog.engine.models.scripted import call, say
-from turnlog.engine.runner import CONTENT_LIMIT
+from turnlog.engine.running import CONTENT_LIMIT
 
 LONG = "y" * (CONTENT_LIMIT + 1)
 

@@ -14,11 +14,13 @@ from tests.local_model.tools import QUESTIONS, Desk
 from turnlog import Engine
 from turnlog.engine.models.pydantic_ai import open_model
 from turnlog.engine.models.untooled import RETRIES, Untooled
-from turnlog.fsm.events import MessageAdded, Row, ToolsCalled, TurnFailed
+from turnlog.fsm.events import Limits, MessageAdded, Row, ToolsCalled, TurnFailed
 
 pytestmark = [pytest.mark.local_model, pytest.mark.timeout(1800)]
 SETTINGS = {"temperature": 0.0, "max_tokens": 120, "timeout": 600}
 WANTED = 9
+# A request that expired would ask the model again, and this server breaks off one answer when the next is asked for.
+PATIENT = Limits(approval_seconds=None)
 
 
 def picked(rows: list[Row], desk: Desk) -> str:
@@ -52,12 +54,13 @@ async def test_a_small_model_picks_the_right_tool_for_most_questions_and_never_m
     tmp_path: Path, constrain: str | None
 ) -> None:
     right = 0
-    with local_server(context=4096) as server:
+    with local_server(context=4096, threads=1) as server:  # two threads wait for each other on a busy machine
         desk = Desk()
         model = open_model("smollm2-135m", base_url=server.url, settings=SETTINGS)
         untooled = Untooled(model, constrain="json_object") if constrain else Untooled(model)
         asked = {example for one in desk.tools() for example, _ in one.examples}
-        async with Engine(tmp_path / "weak.db", [desk.agent(untooled)], new_id=Ids(), auto_approve=()) as engine:
+        agents = [desk.agent(untooled)]
+        async with Engine(tmp_path / "weak.db", agents, new_id=Ids(), auto_approve=(), limits=PATIENT) as engine:
             for number, (question, wanted) in enumerate(QUESTIONS):
                 assert question not in asked, "a question is an example"
                 talk = await engine.create(f"q{number}")
