@@ -1,6 +1,6 @@
 """How an application describes who takes part."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -10,6 +10,7 @@ from .models.base import Model
 from .prompt import Source
 from .tools.function import Tool
 from .tools.rerank import Rerank
+from .window import quarter
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,11 @@ class Agent:
             take an `Asking`.
         tools: what it may call; nothing else is offered to it or runs for it.
         interrupt: "always" hands control back to a person whenever this node would be next to speak.
-        window: how many messages of history its model sees, None for all.
+        window: how many messages of history its model sees, None for all. A call and its results stay together, and
+            the question that is being answered is always there.
+        window_tokens: about how many tokens of history, None for any number; system text, tools and documents are not
+            counted.
+        estimate: how many tokens a text has; one for four characters where nothing better is given.
         settings: passed on to the model.
         rerank: how the tools of an agent with many are chosen for each turn; None offers all, as they are.
     """
@@ -38,6 +43,8 @@ class Agent:
     tools: Sequence[Tool] = ()
     interrupt: Literal["always", "never"] = "never"
     window: int | None = 200
+    window_tokens: int | None = None
+    estimate: Callable[[str], int] = quarter
     settings: dict[str, Any] = field(default_factory=dict)
     rerank: Rerank | None = None
     parts: Sequence[str | Source] = ()
@@ -54,6 +61,9 @@ class Agent:
             raise Misuse(f"agent {self.name!r} pins {strange[0]!r}, which is none of its tools: leave it out")
         if isinstance(self.parts, str) or not all(isinstance(part, str) or callable(part) for part in self.parts):
             raise Misuse(f"parts of agent {self.name!r} must be a list of texts and functions")
+        for name, size in (("window", self.window), ("window_tokens", self.window_tokens)):
+            if size is not None and size < 0:
+                raise Misuse(f"{name} of agent {self.name!r} is {size}: use 0 or more, or None for no limit")
         if self.context is not None and not callable(self.context):
             raise Misuse(f"context of agent {self.name!r} must be a function that returns texts or Documents")
 

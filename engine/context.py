@@ -4,51 +4,18 @@ import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from ..fsm.events import ModelRequest, Row, ToolReturned
-from ..fsm.history import Exchange, Message, begun, collect, extend, in_history, shown, view
+from ..fsm.events import MessageAdded, ModelRequest, Row, ToolReturned
+from ..fsm.history import Exchange, UserMessage, begun, collect, in_history, view
 from ..fsm.session import Session
 from ..store.base import EventLog
 from .agents import Agent
 from .models.base import ModelCall, ToolDefinition
 from .prompt import Blob, Told, joined, role_digest, told_to, with_documents
 from .tools.registry import Registry
+from .window import Seen, Side, Window, seen_in_group
 
 PAGE = 500
-
-
-class Side:
-    """The newest messages of a pair as one of the two sees them, kept as the history grows.
-
-    A unit is what may only leave the window as a whole: messages that are joined, or a call with its results.
-    """
-
-    def __init__(self, speaker: str, listener: str, limit: int | None) -> None:
-        self.speaker, self.limit = speaker, limit
-        self.pair = {speaker, listener}
-        self.messages: list[Message] = []
-        self.cut = False  # whether anything has left the window
-        self._units: deque[tuple[int, int]] = deque()
-
-    @property
-    def first(self) -> int:
-        """The seq that the window begins with, 0 for an empty one."""
-        return self._units[0][0] if self._units else 0
-
-    def add(self, exchange: Exchange) -> None:
-        """Take in an exchange that is complete."""
-        if exchange.speaker not in self.pair or exchange.listener not in self.pair:
-            return
-        before = len(self.messages)
-        joined = extend(self.messages, shown(exchange, self.speaker))
-        added = len(self.messages) - before
-        if joined:
-            first, size = self._units.pop()
-            self._units.append((first, size + added))
-        elif added:
-            self._units.append((exchange.first, added))
-        while self.limit is not None and len(self.messages) > self.limit and len(self._units) > 1:
-            del self.messages[: self._units.popleft()[1]]
-            self.cut = True
+Key = tuple[str, str, Window]
 
 
 class Backwards:
@@ -78,7 +45,7 @@ class History:
         self.width = width
         self.exchanges: deque[Exchange] = deque()
         self._size = 0
-        self._sides: dict[tuple[str, str, int | None], Side] = {}
+        self._sides: dict[Key, Side] = {}
         self._whole = True  # the exchanges begin where the log does
         self._read: Callable[[], Backwards] | None = None
         self._head = 0
@@ -121,32 +88,38 @@ class History:
             self._size -= self.exchanges.popleft().size
             self._whole = False
 
-    def side(self, speaker: str, listener: str, limit: int | None) -> Side:
+    def side(self, speaker: str, listener: str, window: Window) -> Side:
         """What `speaker` sees of its conversation with `listener`."""
-        key = (speaker, listener, limit)
+        key = (speaker, listener, window)
         if key not in self._sides:
             self._sides[key] = self._filled(key)
         return self._sides[key]
 
-    def _filled(self, key: tuple[str, str, int | None]) -> Side:
-        """The window of a pair. Where others have talked since, the log is read back until it is full.
+    def since_message(self, channel: str) -> list[Exchange]:
+        """All exchanges since the newest message to a group, which may be longer ago than the window."""
+        found: list[Exchange] = []
+        for page in self._read() if self._read is not None and not self._whole else ():
+            found = page + found
+            if any(one.listener == channel and isinstance(one.said, MessageAdded) for one in page):
+                break
+        return found or list(self.exchanges)
 
-        It is full when something had to leave it: what stood before that, and what it was joined with, is not seen.
-        """
+    def _filled(self, key: Key) -> Side:
+        """The window of a pair. Where others have talked since, the log is read back until it is full."""
         side = _side(key, self.exchanges)
-        if side.cut or self._whole or self._read is None:
+        if side.full or self._whole or self._read is None:
             return side
         found: list[Exchange] = []
         for page in self._read():
             if mine := [one for one in page if one.speaker in side.pair and one.listener in side.pair]:
                 found = mine + found
                 side = _side(key, found)
-                if side.cut:
+                if side.full:
                     break
         return side
 
 
-def _side(key: tuple[str, str, int | None], exchanges: Iterable[Exchange]) -> Side:
+def _side(key: Key, exchanges: Iterable[Exchange]) -> Side:
     side = Side(*key)
     for exchange in exchanges:
         if exchange.complete:
@@ -154,14 +127,16 @@ def _side(key: tuple[str, str, int | None], exchanges: Iterable[Exchange]) -> Si
     return side
 
 
-def seen(session: Session, history: History, agent: Agent) -> tuple[list[Message], int]:
-    """The messages as `agent` sees them now, in a list of its own, and the seq that they begin with (0: none)."""
+def seen(session: Session, history: History, agent: Agent) -> Seen:
+    """The messages as `agent` sees them now."""
+    window = Window(agent.window, agent.window_tokens, agent.estimate)
     group = session.channels.get(session.listener)
-    if group is not None:
-        first = history.exchanges[0].first if history.exchanges else 0
-        return view(history.exchanges, agent.name, group.name, group.members), first
-    side = history.side(agent.name, session.listener, agent.window)
-    return side.messages.copy(), side.first
+    if group is None:
+        return history.side(agent.name, session.listener, window).seen()
+    found = seen_in_group(history.exchanges, agent.name, group.name, window)
+    if found.messages and isinstance(found.messages[0], UserMessage):
+        return found
+    return seen_in_group(history.since_message(group.name), agent.name, group.name, window)
 
 
 def model_call(
@@ -170,7 +145,7 @@ def model_call(
     """What `agent` is sent next but for the documents, and the record of it for the log."""
     spec = session.agents[agent.name]
     tools = registry.named(spec.tools) if offer_tools else []
-    messages, first = seen(session, history, agent)
+    messages, first, asked = seen(session, history, agent)
     if session.fetched or agent.parts:
         told = told_to(session, agent, spec.role, blob)
     else:
@@ -188,6 +163,7 @@ def model_call(
         system=told.digest,
         tools=tuple([tool.definition_digest for tool in tools]),
         history=(first, session.seq if first else 0),
+        asked=asked,
         context=told.context,
         parts=told.parts,
     )
@@ -211,13 +187,13 @@ def rebuild(log: EventLog, session: Session, row: Row) -> ModelCall:
         raise ValueError(f"seq {row.seq} is a {event.kind}: choose a message_added or tools_called row")
     if event.request is None:
         raise ValueError(f"seq {row.seq} was not made by a model: choose another row")
-    first, last = event.request.history
     exchanges: list[Exchange] = []
-    after = first - 1
-    while first and after < last:
-        page = log.read(row.session, after, min(PAGE, last - after))
-        collect(exchanges, page)
-        after = page[-1].seq
+    for first, last in (event.request.asked, event.request.history):
+        after = first - 1
+        while first and after < last:
+            page = log.read(row.session, after, min(PAGE, last - after))
+            collect(exchanges, page)
+            after = page[-1].seq
     group = session.channels.get(listener)
     tools = tuple(_definition(log.blob(one)) for one in event.request.tools)
     messages = view(exchanges, speaker, listener, group.members if group else ())

@@ -348,7 +348,12 @@ class Engine:
     @property
     def width(self) -> int | None:
         """The widest window of history that an agent wants."""
-        windows = [agent.window for agent in self.agents if agent.model is not None]
+        windows = [
+            # A number of tokens is enough for a pair, whose window is read from the log; a group's is not.
+            0 if agent.window is None and agent.window_tokens is not None and not self.channels else agent.window
+            for agent in self.agents
+            if agent.model is not None
+        ]
         return None if None in windows else max((one for one in windows if one is not None), default=0)
 
     def agent(self, name: str) -> Agent | None:

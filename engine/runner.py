@@ -183,7 +183,7 @@ class Runner:
     async def _fetch(self, agent: Agent, effect: CallModel) -> None:
         """Ask the agent's sources for this turn, and go on when what they gave is durable."""
         hub = self._hub
-        messages, _ = seen(hub.session, hub.history(), agent)
+        messages = seen(hub.session, hub.history(), agent).messages
         fetched = await fetch(agent, asking(hub.session, agent.name, messages), hub.engine.threads)
         came = await recorded(fetched, effect.speaker, effect.key, lambda data: self._in_time(hub.engine.keep, data))
         outcome = await self._in_time(hub.submit, came)

@@ -141,6 +141,7 @@ class ToolChoice(Value):
 class ModelRequest(Value):
     """What a model was sent, as digests into the log's blobs and a window of seqs of the history.
 
+    `asked` are the seqs of the newest message to the speaker where it stands before that window, and not in it.
     `system` is the digest of the whole system text, `parts` are those of what follows the role in it. `context` is
     what was added to the newest message.
     `choice` is there where the tools were chosen, or put in order.
@@ -149,6 +150,7 @@ class ModelRequest(Value):
     system: str
     tools: tuple[str, ...] = ()
     history: tuple[int, int] = (0, 0)
+    asked: tuple[int, int] = (0, 0)
     context: str = ""
     parts: tuple[str, ...] = ()
     choice: ToolChoice | None = None

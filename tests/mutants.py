@@ -22,6 +22,10 @@ TOTAL = "tests/fsm/test_decide_total.py"
 HISTORY = "tests/fsm/test_history.py"
 SESSION = "tests/fsm/test_session.py"
 TABLE = "tests/fsm/test_table.py"
+SOURCES = "tests/engine/test_sources.py"
+CONTEXT = "tests/engine/test_context.py"
+WINDOWS = "tests/engine/test_windows.py"
+WIRE = "tests/engine/models/test_validity.py"
 LIVE = "tests/properties/test_live.py"
 ORDER = "tests/properties/test_order_and_digest.py"
 SIMULATION = "tests/properties/test_simulation.py"
@@ -215,4 +219,27 @@ MUTANTS = (
            "if len(tries.failed) <= self.retries:", WEAK, "end_at_the_cap"),
     Mutant("weak", "engine/models/untooled.py", "call.tools, offer, failed)",
            "call.tools, offer)", WEAK, "the_reason_in_the_prompt"),
+    Mutant("sources", "server/room.py", "_RESULT if isinstance(event, ToolReturned) else _ENVELOPE", "_ENVELOPE",
+           "tests/server/test_sources.py", "come_once"),
+    Mutant("sources", "fsm/follow.py", "session.state is State.ERROR or not", "not", SOURCES, "says_it_once"),
+    Mutant("sources", "fsm/people.py", "citations=cut(has.citations)", "citations=()", SOURCES, "before_the_end"),
+    Mutant("sources", "fsm/results.py", '"code": i.code, **brought(s),', '"code": i.code,', SOURCES, "and_so_has"),
+    Mutant("context", "fsm/session.py", '"attachments": (), "fetched": _NONE,', '"attachments": (),',
+           "tests/fsm/test_context.py", "no_turn_sees"),
+    Mutant("context", "fsm/results.py", " or i.speaker in s.fetched:", ":", "tests/fsm/test_context.py", "comes_twice"),
+    Mutant("context", "engine/runner.py", "agent.fetches and effect.speaker not in hub.session.fetched",
+           "agent.fetches", CONTEXT, "once_a_turn"),
+    Mutant("context", "engine/prompt.py", "    if fetched is None:\n", "    if True:\n", CONTEXT, "recorded_for"),
+    Mutant("window", "engine/window.py", "            self._asked = unit, self.messages[0], self._left\n", "", WINDOWS,
+           "question_stays"),
+    Mutant("window", "engine/window.py", "self._left > 0 and (self", "self._left > 0 or (self", WINDOWS,
+           "after_a_restart"),
+    Mutant("window", "engine/context.py", "in (event.request.asked, event.request.history)",
+           "in (event.request.history,)", WINDOWS, "question_stays"),
+    Mutant(4, "engine/models/pydantic_ai_messages.py", 'item["kind"] != "thinking" or item.get("signature")', "True",
+           WIRE, "every_log"),
+    Mutant(4, "engine/models/pydantic_ai_messages.py", 'if not tools and provider == "anthropic":', "if False:",
+           WIRE, "no_tool_is_offered"),
+    Mutant(4, "engine/models/pydantic_ai_messages.py", "file.media_type not in _PICTURES or", "",
+           WIRE, "no_provider_takes"),
 )  # fmt: skip

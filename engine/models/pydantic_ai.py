@@ -46,7 +46,8 @@ def open_model(
     OpenAI-compatible server. Without `base_url` it and the key may come from OPENAI_BASE_URL and OPENAI_API_KEY
     or ANTHROPIC_BASE_URL and ANTHROPIC_API_KEY; with it only `api_key` is sent, so that no key reaches a server
     that it was not made for. `settings` are pydantic-ai's model settings (max_tokens, temperature, timeout in
-    seconds, extra_body, ...). `blobs` gives the bytes of an attachment by its digest.
+    seconds, extra_body, ...). `blobs` gives the bytes of an attachment by its digest,
+    where not the engine's own log holds them.
 
     Raises:
         Misuse: the name, a setting, the key or the extra is missing or wrong; the message says what to do.
@@ -117,12 +118,15 @@ class PydanticAIModel:
         reader = _Reader()
         try:
             wire.check_settings(self._route.provider, call.settings)
-            messages = mapping.to_messages(call, self._route.model.system, self._route.provider, self._blobs)
+            blobs = self._blobs or call.blob
+            messages = mapping.to_messages(call, self._route.model.system, self._route.provider, blobs)
+            parameters = mapping.to_parameters(call, self._route.provider)
+            settings = mapping.to_settings(call, self._settings | call.settings, parameters)
             async with model_request_stream(
                 self._route.model,
                 messages,
-                model_request_parameters=mapping.to_parameters(call),
-                model_settings=self._route.settings(self._settings | call.settings),
+                model_request_parameters=parameters,
+                model_settings=self._route.settings(settings),
             ) as response:
                 async for event in response:
                     for delta in reader.read(event):

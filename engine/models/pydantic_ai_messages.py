@@ -22,22 +22,44 @@ from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.tools import ToolDefinition as LibraryTool
 
 from ...fsm.canonical import clean
+from ...fsm.errors import Error
 from ...fsm.events import Attachment
 from ...fsm.history import AssistantMessage, ToolMessage, UserMessage
 from .base import ModelCall
 from .pydantic_ai import Blobs
 
 # Providers want a conversation to begin with a user and to end with something to answer.
+_NOT_NOW = "Not available now."
+_ANY: dict[str, Any] = {"type": "object", "properties": {}}
+# What both providers take as a picture. One that is refused would be refused in every later turn.
+_PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+_LARGEST = 5 * 2**20 * 3 // 4  # bytes; base64 makes 5 MiB of them
 _BEGIN, _CONTINUE, _BLANK = "(The conversation begins.)", "(Continue.)", "(no text)"
 
 
-def to_parameters(call: ModelCall) -> ModelRequestParameters:
-    """The tools, with their schemas as they are."""
+def to_parameters(call: ModelCall, provider: str) -> ModelRequestParameters:
+    """The tools, with their schemas as they are.
+
+    Anthropic refuses a history with calls where no tool is defined (anthropics/anthropic-sdk-python#494). So the tools
+    of the history are named once more where none is offered; the settings then say that none may be called.
+    """
     tools = [
         LibraryTool(name=tool.name, description=tool.description, parameters_json_schema=tool.parameters, strict=False)
         for tool in call.tools
     ]
+    if not tools and provider == "anthropic":
+        called = {
+            part.name: None for said in call.messages if isinstance(said, AssistantMessage) for part in said.calls
+        }
+        tools = [LibraryTool(name=name, description=_NOT_NOW, parameters_json_schema=_ANY) for name in called]
     return ModelRequestParameters(function_tools=tools, allow_text_output=True)
+
+
+def to_settings(call: ModelCall, chosen: dict[str, Any], parameters: ModelRequestParameters) -> dict[str, Any]:
+    """The settings. Where no tool is offered, none may be called, whatever was chosen for the rest of the turn."""
+    if call.tools or ("tool_choice" not in chosen and not parameters.function_tools):
+        return chosen
+    return chosen | {"tool_choice": "none"}
 
 
 def to_messages(call: ModelCall, system: str, provider: str, blobs: Blobs | None) -> list[ModelMessage]:
@@ -92,11 +114,23 @@ def _files(attachments: tuple[Attachment, ...], blobs: Blobs | None) -> list[Use
     """Images as they are; of anything else the model learns that it is there."""
     content: list[UserContent] = []
     for file in attachments:
-        if blobs is not None and file.media_type.startswith("image/"):
-            content.append(BinaryContent(blobs(file.digest), media_type=file.media_type))
+        data = _picture(file, blobs)
+        if data:
+            content.append(BinaryContent(data, media_type=file.media_type))
         else:
             content.append(f"[attached: {file.name}, {file.media_type}, {file.size} bytes, not shown]")
     return content
+
+
+def _picture(file: Attachment, blobs: Blobs | None) -> bytes:
+    """The bytes of a picture that a provider takes, else none."""
+    if blobs is None or file.media_type not in _PICTURES or file.size > _LARGEST:
+        return b""
+    try:
+        data = blobs(file.digest)
+    except (Error, LookupError):  # a blob that is gone must not keep the session from every later answer
+        return b""
+    return data if len(data) <= _LARGEST else b""
 
 
 def to_extras(response: ModelResponse) -> str:
@@ -132,7 +166,10 @@ def to_extras(response: ModelResponse) -> str:
 def _said(message: AssistantMessage, system: str, provider: str) -> list[ModelResponsePart]:
     calls = [ToolCallPart(call.name, call.arguments, call.id) for call in message.calls]
     layout = [item for item in _layout(message.extras) if item["kind"] == "text" or item.get("by") in (None, system)]
-    if provider != "anthropic" and not calls:
+    if provider == "anthropic":
+        # Thinking that is not signed would be refused, and the library would make a message of the user of it.
+        layout = [item for item in layout if item["kind"] != "thinking" or item.get("signature")]
+    elif not calls:
         # Chat Completions servers want reasoning back with the calls it led to; some refuse it elsewhere.
         layout = []
     thinking = [item for item in layout if item["kind"] == "thinking"]

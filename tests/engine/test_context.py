@@ -115,6 +115,7 @@ async def test_a_resumed_session_uses_what_was_recorded_for_the_open_turn(world:
         await c.rest()
         assert count == 2
         assert sent(second)[0].system == sent(first)[0].system
+        assert "fetched" in last_said(sent(first)[0])
         assert last_said(sent(second)[0]) == last_said(sent(first)[0])
         await c.send("thanks")
         assert count == 4

@@ -100,13 +100,18 @@ async def wander(c: Conversation, chance: random.Random, steps: int) -> None:
 
 
 @pytest.mark.accept(67)
-@pytest.mark.parametrize("window", [1, 2, 3, 7, None])
+@pytest.mark.parametrize(
+    ("window", "tokens"), [(1, None), (2, None), (3, None), (7, None), (None, None), (None, 25), (9, 60)]
+)
 @pytest.mark.parametrize("seed", range(3))
-async def test_a_wild_conversation_was_sent_what_the_log_says(world: World, seed: int, window: int | None) -> None:
+async def test_a_wild_conversation_was_sent_what_the_log_says(
+    world: World, seed: int, window: int | None, tokens: int | None
+) -> None:
     """Also after restarts, when the window is read from the log instead of kept up to date."""
     chance = random.Random(seed)
     model = Recorder(wild(seed, ("@agent",)))
-    agent = Agent("@agent", model, role="Be wild.", tools=[world.look, world.pay], window=window)
+    tools = [world.look, world.pay]
+    agent = Agent("@agent", model, role="Be wild.", tools=tools, window=window, window_tokens=tokens)
     async with world.engine(agent) as engine:
         await engine.create("s", limits=Limits(max_tool_calls=6))
     count = 0
@@ -119,13 +124,17 @@ async def test_a_wild_conversation_was_sent_what_the_log_says(world: World, seed
 
 
 @pytest.mark.accept(67)
-@pytest.mark.parametrize("window", [2, 5, None])
+@pytest.mark.parametrize(("window", "weight"), [(2, None), (5, None), (None, None), (None, 30)])
 @pytest.mark.parametrize("seed", range(2))
-async def test_two_agents_and_a_group_were_sent_what_the_log_says(world: World, seed: int, window: int | None) -> None:
+async def test_two_agents_and_a_group_were_sent_what_the_log_says(
+    world: World, seed: int, window: int | None, weight: int | None
+) -> None:
     chance = random.Random(seed)
     models = {name: Recorder(wild(seed, (name,)), name) for name in ("left", "right", "third")}
     tools = [world.look, world.pay]
-    agents = [Agent(n, m, role=f"You are {n}.", tools=tools, window=window) for n, m in models.items()]
+    agents = [
+        Agent(n, m, role=f"You are {n}.", tools=tools, window=window, window_tokens=weight) for n, m in models.items()
+    ]
     group = Channel(name="room", members=tuple(models), max_rounds=8)
     for entry in ("left", "room"):
         world.path = world.path.with_name(f"{entry}.db")
@@ -179,6 +188,7 @@ async def test_a_round_larger_than_the_window_is_still_seen_whole(world: World, 
         await (await engine.create("s")).send("look")
     last = sent(agent)[-1].messages
     valid(last)
+    assert last[0] == UserMessage("look"), "and so is the question"
     assert [m.content for m in last if isinstance(m, ToolMessage)] == ["saw a", "saw b", "saw c"]
 
 

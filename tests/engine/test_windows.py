@@ -3,23 +3,42 @@
 import random
 from collections.abc import Sequence
 from itertools import combinations, product
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
-from tests.engine.support import World, sent
-from turnlog.engine import Agent, context
-from turnlog.engine.context import History, Side
+from tests.engine.support import World, of_kind, request, rows, sent
+from tests.fsm.validity import complaints
+from turnlog.engine import Agent, context, person
+from turnlog.engine.context import History, rebuild
 from turnlog.engine.models.scripted import ScriptedModel, call, say
+from turnlog.engine.window import Seen, Side, Window
 from turnlog.fsm.canonical import digest
-from turnlog.fsm.events import CallRecord, Event, Limits, MessageAdded, MessageQueued, Row, ToolReturned, ToolsCalled
-from turnlog.fsm.history import Message
+from turnlog.fsm.errors import Misuse
+from turnlog.fsm.events import (
+    CallRecord,
+    Channel,
+    Event,
+    Limits,
+    MessageAdded,
+    MessageQueued,
+    Row,
+    ToolReturned,
+    ToolsCalled,
+)
+from turnlog.fsm.history import Message, ToolMessage, UserMessage
 from turnlog.fsm.states import State
 from turnlog.store.base import EventLog
 
 PAIRS = list(combinations(("USER", "@a", "@b", "@c"), 2))
 LIMITS = (0, 1, 2, 3, 7, 12)
 WIDTH = max(LIMITS)
+WINDOWS = [
+    *map(Window, LIMITS),
+    *(Window(None, tokens, len) for tokens in (1, 5, 20, 60, 200)),
+    Window(7, 20, len),
+]
+Key = tuple[str, str, Window]
 
 
 class Listed:
@@ -68,18 +87,17 @@ def loaded(log: Listed) -> History:
     return history
 
 
-def seen(history: History, key: tuple[str, str, int | None]) -> tuple[int, list[Message]]:
-    side = history.side(*key)
-    return side.first, side.messages.copy()
+def seen(history: History, key: Key) -> Seen:
+    return history.side(*key).seen()
 
 
-def all_of(log: Listed, key: tuple[str, str, int | None]) -> tuple[int, list[Message]]:
+def all_of(log: Listed, key: Key) -> Seen:
     """What a side is that has heard everything from the beginning."""
     whole, side = History(None), Side(*key)
     whole.add(log.rows)
     for exchange in whole.exchanges:
         side.add(exchange)
-    return side.first, side.messages
+    return side.seen()
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -93,10 +111,11 @@ def test_a_window_after_a_restart_is_the_one_before_it_for_every_pair_and_limit(
     for _ in range(120):
         live.add(happens(log, some))
         if some.random() < 0.1:  # a model is asked, for the first time at any moment
-            seen(live, (*some.choice(sides), some.choice(LIMITS)))
+            seen(live, (*some.choice(sides), some.choice(WINDOWS)))
     after = loaded(log)
-    for pair, limit in product(sides, LIMITS):
-        assert seen(live, (*pair, limit)) == seen(after, (*pair, limit)) == all_of(log, (*pair, limit)), (pair, limit)
+    for pair, window in product(sides, WINDOWS):
+        key = (*pair, window)
+        assert seen(live, key) == seen(after, key) == all_of(log, key), key
     assert list(live.exchanges) == list(after.exchanges)
     assert sum(one.size for one in after.exchanges) <= WIDTH + 3, "memory is bounded by the window"
 
@@ -107,7 +126,7 @@ def test_a_pair_that_talks_is_loaded_without_reading_the_whole_log(monkeypatch: 
     for n in range(500):
         sender, recipient = ("USER", "@a") if n % 2 else ("@a", "USER")
         log.add(MessageAdded(message_id=str(n), sender=sender, recipient=recipient, text=str(n), by="model"))
-    assert len(loaded(log).side("@a", "USER", 12).messages) == 12
+    assert len(loaded(log).side("@a", "USER", Window(12)).messages) == 12
     assert log.read_rows <= 4 * WIDTH
 
 
@@ -143,3 +162,92 @@ async def test_models_are_sent_the_same_by_an_engine_that_restarts_before_every_
     other.path.parent.mkdir()
     assert await spoken(other, restarts=True, monkeypatch=monkeypatch) == once
     assert max(len(one) for one in once) == 9, "a window was full"
+
+
+def rounds(agent: Agent) -> list[list[str]]:
+    """What the agent was sent each time: texts of users, and results."""
+    return [
+        [one.text if isinstance(one, UserMessage) else one.content for one in call_.messages
+         if isinstance(one, UserMessage | ToolMessage)]
+        for call_ in sent(agent)
+    ]  # fmt: skip
+
+
+@pytest.mark.field(74)
+async def test_the_question_stays_however_long_the_answer_takes_and_so_it_does_after_a_restart(world: World) -> None:
+    """And `rebuild` knows of it."""
+    script = [*(call(("look", {"q": str(n)})) for n in range(6)), call(("pay", {"amount": 1, "to": "A"})), say("done")]
+    first = world.agent(say("hello"), *script, window=4)
+    async with world.engine(first) as engine:
+        c = await engine.create("s")
+        await c.send("hi")
+        await c.send("look it up")
+    assert rounds(first)[4:] == [["look it up", f"saw {n - 1}", f"saw {n}"] for n in (2, 3, 4, 5)]
+    again = world.agent(say("hello"), *script, window=4)
+    async with world.engine(again) as engine:
+        c = await engine.open("s")
+        await c.decide(request(c), "approved")
+        await c.rest()
+        assert rounds(again) == [["look it up", "saw 5", "paid 1 to A"]]
+        answer = [row for row in rows(c) if row.event.kind == "message_added"][-1]
+        made = of_kind(c, "message_added")[-1].request
+        assert list(rebuild(engine.log, c.session, answer).messages) == list(sent(again)[0].messages)
+        assert 0 < made.asked[0] == made.asked[1] < made.history[0]
+
+
+@pytest.mark.field(74)
+async def test_a_window_of_tokens_holds_what_fits_and_each_call_with_its_result(world: World) -> None:
+    counted: list[str] = []
+
+    def words(text: str) -> int:
+        counted.append(text)
+        return len(text.split())
+
+    script = [say("a b c"), call(("look", {"q": "x"})), say("d"), say("e")]
+    agent = world.agent(*script, window=None, window_tokens=8, estimate=words)
+    async with world.engine(agent) as engine:
+        c = await engine.create("s")
+        for text in ("one two", "three four five", "six"):
+            await c.send(text)
+    assert rounds(agent) == [
+        ["one two"],
+        ["one two", "three four five"],  # 2 + 3 + 3
+        ["three four five", "saw x"],  # 3 + 3 (look {"q": "x"}) + 2
+        ["saw x", "six"],  # 3 + 2 + 1 + 1, the question would be too much
+    ]
+    assert "saw x" in counted
+
+
+@pytest.mark.parametrize("estimate", [lambda _: 1 // 0, lambda _: "many", lambda _: -(10**9)])
+async def test_an_estimate_that_is_none_keeps_nobody_from_answering(world: World, estimate: Any) -> None:
+    agent = world.agent(*map(say, "abcdef"), window=None, window_tokens=10, estimate=estimate)
+    async with world.engine(agent) as engine:
+        c = await engine.create("s")
+        for number in range(6):
+            assert (await c.send(f"question {number}")).text == "abcdef"[number]
+
+
+async def test_a_member_of_a_group_sees_its_window_of_it_with_the_newest_message(world: World) -> None:
+    script = [*(call(("look", {"q": str(n)})) for n in range(3)), say("that is all")]
+    ada = Agent("ada", ScriptedModel(script, "ada"), tools=[world.look], window=3)
+    bea = Agent("bea", ScriptedModel(lambda given: say(f"bea {given.index}"), "bea"), window=2)
+    room = Channel(name="room", members=("ada", "bea"), max_rounds=6)
+    async with world.engine(person(), ada, bea, channels=[room]) as engine:
+        c = await engine.create("s", entry="room")
+        await c.send("begin")
+        for row in rows(c):
+            if getattr(row.event, "request", None) is None:
+                continue
+            speaker = row.actor.removeprefix("agent:")
+            asked = rebuild(engine.log, c.session, row).messages
+            assert complaints(list(asked)) == []
+            assert isinstance(asked[0], UserMessage)
+            assert len(asked[0].text.split("\n\n")) <= (3 if speaker == "ada" else 2)
+    assert [texts[1:] for texts in rounds(ada)][:4] == [[], ["saw 0"], ["saw 1"], ["saw 2"]]
+    assert len({texts[0] for texts in rounds(ada)[:4]}) <= 2
+
+
+@pytest.mark.parametrize("wrong", [{"window": -1}, {"window_tokens": -5}])
+def test_a_window_of_less_than_nothing_is_refused(wrong: dict[str, int]) -> None:
+    with pytest.raises(Misuse, match="use 0 or more, or None for no limit"):
+        Agent("@agent", **wrong)  # type: ignore[arg-type]  # fields by name

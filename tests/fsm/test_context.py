@@ -31,6 +31,7 @@ def test_no_turn_sees_what_was_fetched_for_another(end: str) -> None:
     talk.fetch(context="d1")
     if end == "stop":
         talk.stop()
+        assert talk.session.fetched == {}, "nor does a model that is to go on"
     if end == "fail and say":
         talk.fail()
     talk.say("another")
