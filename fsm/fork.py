@@ -72,9 +72,9 @@ def _copies(rows: Sequence[ev.Row], limits: ev.Limits, now: int) -> Iterable[ev.
         if _begins_turn(event):
             changes["deadline"] = deadline(limits.turn_seconds, now) if place == last else None
         elif isinstance(event, ev.MessageAdded | ev.ToolsCalled) and event.request is not None:
-            first, end = event.request.history
-            window = (_place(seqs, first), _place(seqs, end))
-            changes["request"] = event.request.model_copy(update={"history": window})
+            request = event.request
+            windows = {"history": _places(seqs, request.history), "asked": _places(seqs, request.asked)}
+            changes["request"] = request.model_copy(update=windows)
         yield event.model_copy(update=changes) if changes else event
 
 
@@ -84,6 +84,7 @@ def _begins_turn(event: ev.Event) -> bool:
     return isinstance(event, ev.TurnContinued | ev.TurnRetried)
 
 
-def _place(seqs: Sequence[int], seq: int) -> int:
-    """The fork's seq of the last copied row up to the parent's `seq`; its first copied row is seq 2."""
-    return bisect_right(seqs, seq) + 1 if seq else 0
+def _places(seqs: Sequence[int], window: tuple[int, int]) -> tuple[int, int]:
+    """A window of the parent's in the fork's seqs: each end is the last row copied up to it, the first of all is 2."""
+    first, end = (bisect_right(seqs, seq) + 1 if seq else 0 for seq in window)
+    return first, end

@@ -242,4 +242,8 @@ MUTANTS = (
            WIRE, "no_tool_is_offered"),
     Mutant(4, "engine/models/pydantic_ai_messages.py", "file.media_type not in _PICTURES or", "",
            WIRE, "no_provider_takes"),
+    Mutant("fork", "fsm/fork.py", ', "asked": _places(seqs, request.asked)', "",
+           "tests/engine/test_forks.py", "rebuild_every_request"),
+    Mutant("fork", "fsm/fork.py", 'if call.status != "question":', "if False:",
+           "tests/engine/test_forks.py", "asks_again_and_pays"),
 )  # fmt: skip
