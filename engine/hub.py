@@ -144,6 +144,11 @@ class Hub:
         """Look at the timers now."""
         self._pump()
 
+    def look_again(self) -> None:
+        """Start calls that waited for a source of tools."""
+        if not self.closed and (ready := self._ready(pending(self.session))) is not None:
+            self.put(ready)
+
     # Out ------------------------------------------------------------------------------------------
 
     @property
@@ -309,9 +314,11 @@ class Hub:
             if type(effect) is StartTools:
                 registry = self.engine.registry
                 tools = {call_id: registry.get(name) for call_id, name in effect.calls.items()}
-                return inp.ToolsReady(
-                    {call_id: registry.facts(tool) if tool else None for call_id, tool in tools.items()}
-                )
+                facts = {
+                    call_id: registry.facts(tool) if tool else None for call_id, tool in tools.items()
+                    if tool or not registry.awaits(effect.calls[call_id])  # a source that is not open yet
+                }  # fmt: skip
+                return inp.ToolsReady(facts) if facts else None
         return None
 
     def _durable(self, session: Session, rows: tuple[Row, ...]) -> None:
