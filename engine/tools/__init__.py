@@ -1,8 +1,14 @@
 """Tools: typed functions that a model may call."""
 
 from .ask import ask_user
+from .flow import Flow
 from .function import Tool, ToolContext, tool
+from .mcp import McpServer
+from .plugin import Plugin
 from .registry import Registry
 from .rerank import Rerank
+from .source import ToolSource
 
-__all__ = ["Registry", "Rerank", "Tool", "ToolContext", "ask_user", "tool"]
+__all__ = [
+    "Flow", "McpServer", "Plugin", "Registry", "Rerank", "Tool", "ToolContext", "ToolSource", "ask_user", "tool",
+]  # fmt: skip

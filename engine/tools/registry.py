@@ -92,10 +92,13 @@ class Registry:
         """Every tool with its source and the kind of it."""
         rows: list[Listed] = []
         for tool in self:
-            source = self._from.get(tool.name, "")
-            kind = self._kinds.get(source, "builtin")
-            rows.append(Listed(tool.name, provider_name(tool.name), source, kind, tool.needs_approval))
+            source, shown = self._from.get(tool.name, ""), provider_name(tool.name)
+            rows.append(Listed(tool.name, shown, source, self.kind(tool.name), tool.needs_approval))
         return rows
+
+    def kind(self, tool: str) -> str:
+        """What a tool is from: builtin, flow, mcp or plugin."""
+        return self._kinds.get(self._from.get(tool, ""), "builtin")
 
     # Names ----------------------------------------------------------------------------------------
 
@@ -154,5 +157,5 @@ class Registry:
         return ToolFacts(
             gated=tool.needs_approval, idempotent=tool.idempotent, description=tool.description, risk=tool.risk,
             definition=tool.definition_digest, auto=auto_rule(self.auto_approve, tool.name),
-            repeats=tool.repeats,
+            repeats=tool.repeats, direct=tool.direct,
         )  # fmt: skip

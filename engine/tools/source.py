@@ -212,6 +212,11 @@ class Sources:
         if self.came is not None and missing != self._registry.absent:
             self.came()
 
+    async def tried(self) -> None:
+        """Wait for the try that is going on, if there is one."""
+        if self._retrying is not None:
+            await asyncio.shield(self._retrying)
+
     async def close(self) -> None:
         """Close all, whatever each of them does."""
         self.closed = True

@@ -4,7 +4,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .engine import Agent, Asking, Conversation, Document, Engine, Rerank, ToolContext, Turn, person, tool
+    from .engine import (
+        Agent,
+        Asking,
+        Conversation,
+        Document,
+        Engine,
+        Flow,
+        McpServer,
+        Plugin,
+        Rerank,
+        ToolContext,
+        Turn,
+        person,
+        tool,
+    )
     from .fsm.errors import Error
     from .fsm.events import Channel, Citation, Limits, Usage
     from .fsm.states import State
@@ -19,7 +33,10 @@ __all__ = [
     "Document",
     "Engine",
     "Error",
+    "Flow",
     "Limits",
+    "McpServer",
+    "Plugin",
     "Rerank",
     "State",
     "ToolContext",

@@ -3,14 +3,11 @@
 import asyncio
 import os
 import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.engine.sources.shop import Shop
 from tests.engine.support import World, of_kind, processed, reached, request, results, sent
 from turnlog.engine import Agent
 from turnlog.engine.models.scripted import call, say
@@ -20,60 +17,6 @@ from turnlog.fsm.errors import Misuse
 from turnlog.fsm.history import ToolMessage, provider_name
 from turnlog.fsm.states import State
 from turnlog.fsm.values import Repeats
-
-PROGRAM = Path(__file__).with_name("mcp_server.py")
-
-
-class Shop:
-    """The server's program, and what it did."""
-
-    def __init__(self, folder: Path) -> None:
-        self.ledger, self.refuse, self.bell = folder / "ledger.txt", folder / "refuse", folder / "bell"
-        self.ledger.touch()
-        os.mkfifo(self.bell)
-        self.env = {"LEDGER": str(self.ledger), "REFUSE": str(self.refuse), "BELL": str(self.bell)}
-
-    def server(self, **more: Any) -> McpServer:
-        """The program as a source."""
-        return McpServer("shop", command=[sys.executable, str(PROGRAM)], env=self.env, **more)
-
-    @property
-    def lines(self) -> list[str]:
-        """What it wrote down."""
-        return self.ledger.read_text().splitlines()
-
-    @property
-    def done(self) -> list[str]:
-        """What its tools did."""
-        return [line for line in self.lines if not line.startswith("started")]
-
-    @property
-    def started(self) -> list[int]:
-        """Its processes, the ended ones too."""
-        return [int(line.split()[1]) for line in self.lines if line.startswith("started")]
-
-    async def rung(self) -> str:
-        """Wait until a tool has something to tell."""
-        return await asyncio.wait_for(asyncio.to_thread(self.bell.read_text), 30)
-
-
-@pytest.fixture
-def shop(tmp_path: Path) -> Shop:
-    """The program; without the package there is none."""
-    pytest.importorskip("mcp", reason="the extra mcp is not installed")
-    return Shop(tmp_path)
-
-
-@pytest.fixture
-def url(shop: Shop) -> Iterator[str]:
-    """The same server over HTTP."""
-    command = [sys.executable, str(PROGRAM), "--http"]
-    with subprocess.Popen(command, env={**os.environ, **shop.env}, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            yield f"http://127.0.0.1:{int(process.stdout.readline())}/mcp"
-        finally:
-            process.kill()
 
 
 def buyer(world: World, *script: Any, tools: Any = ("shop",)) -> Agent:
