@@ -60,7 +60,7 @@ async def test_steps_run_in_order_and_see_what_came_before(world: World) -> None
         # What the tools of the steps bring is the flow's, and so the answer's.
         (returned,) = of_kind(c, "tool_returned")
         assert [one.id for one in returned.citations] == ["w"]
-        assert returned.notes == ("trip: weather", "trip: scripted, 0 + 0 tokens", "trip: note")
+        assert returned.notes == ("trip: weather", "trip: scripted, 10 + 5 tokens", "trip: note")
 
 
 async def test_a_flow_with_a_step_that_needs_a_word_needs_one_and_says_what_it_would_do(world: World) -> None:

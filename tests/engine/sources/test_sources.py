@@ -85,7 +85,7 @@ def named(name: str, **more: Any) -> Tool:
 async def test_tools_of_every_kind_are_in_one_list_and_asked_about_the_same_way(
     world: World, shop: Shop, tmp_path: Path
 ) -> None:
-    calls = [
+    calls: list[tuple[str, dict[str, Any] | str]] = [
         ("pay", {"amount": 1, "to": "A"}), ("report", {"topic": "oak"}), ("weather#now", {"city": "Lima"}),
         ("shop#order", {"item": "oak"}),
     ]  # fmt: skip
