@@ -55,7 +55,7 @@ def cools_down() -> bool:
 
 
 class McpServer:
-    """A server as a source of tools; `name#tool` is how one of them is called.
+    """A server as a source of tools; `name#tool` is how one of them is called. What it lists when it is opened counts.
 
     Args:
         name: what agents and the log call it.

@@ -20,11 +20,12 @@ from mcp.client._transport import ReadStream, TransportStreams
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
+from pydantic import ValidationError
 
 from ..values import told
 from .mcp import Lost
 
-PAGES = 100  # of a listing; a server that never ends it is cut off
+PAGES = 100  # of a listing; a server that never ends it is no good
 WORDS = 2000  # characters of what a program says on stderr, kept for the report of a start that failed
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 _FORGOTTEN = "Session terminated"  # what the client makes of a 404: the server knows the session no more
@@ -137,7 +138,7 @@ class Connection:
         """What the server lists, all pages.
 
         Raises:
-            Lost: it went away.
+            Lost: it went away, or does not come to an end.
         """
         client, found, cursor = self._open_client(), [], None
         for _ in range(PAGES):
@@ -148,8 +149,8 @@ class Connection:
             found += [_found(tool) for tool in page.tools]
             cursor = page.next_cursor
             if cursor is None:
-                break
-        return found
+                return found
+        raise Lost(f"its listing has more than {PAGES} pages")
 
     async def call(self, name: str, arguments: dict[str, Any]) -> Result:
         """Call a tool.
@@ -165,6 +166,8 @@ class Connection:
             raise
         except _GONE as error:
             raise Lost(told(error)) from error
+        except (RuntimeError, ValidationError) as error:  # the library's words for an answer that it cannot accept
+            return Result(f"(The tool ran. Its result is not what the server promised: {error})", (), failed=False)
 
     def _open_client(self) -> Client:
         if self._client is None:

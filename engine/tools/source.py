@@ -22,6 +22,7 @@ from .registry import CUSTOM, Registry
 
 _log = logging.getLogger(__name__)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+OPEN_SECONDS = 60.0  # that a source may take; the engine does not start before
 AGAIN_SECONDS = 30.0  # between two tries to open a source that failed
 Kind = Literal["flow", "mcp", "plugin"]
 
@@ -172,22 +173,23 @@ class Sources:
 
     async def _one(self, source: ToolSource) -> Sequence[Tool]:
         try:
-            return tuple(await source.open(self._host))
+            work = source.open(self._host)
+            return tuple(await self._host.within(OPEN_SECONDS, work, f"opening {source.kind} {source.name!r}"))
         except BaseException:
             await asyncio.gather(source.close(), return_exceptions=True)
             raise
 
     def _take(self, source: ToolSource, found: Sequence[Tool] | BaseException) -> None:
         if isinstance(found, BaseException):
-            if isinstance(found, asyncio.CancelledError | KeyboardInterrupt | SystemExit):
-                raise found
             why = str(found) if isinstance(found, Misuse) else told(found)
             self._tell(source, [f"{source.kind} {source.name!r} is left out: {clean(why)}"])
             return
         self._registry.opened(source.name)
         wrong = [f"{source.kind} {source.name!r}: {clean(why)}" for why in source.left_out]
-        for tool in found:
+        for place, tool in enumerate(found):
             try:
+                if any(tool.name == other.name for other in found[:place]):
+                    raise Misuse(f"two tools are named {tool.name!r}: rename one")
                 self._registry.add(tool, source.name)
             except Misuse as error:
                 wrong.append(f"{source.kind} {source.name!r}: {error}")

@@ -19,12 +19,12 @@ def shop(tmp_path: Path) -> Shop:
 
 
 @pytest.fixture
-def url(shop: Shop) -> Iterator[str]:
-    """The same server over HTTP."""
+def web(shop: Shop) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
+    """The same server over HTTP: its URL and its process."""
     command = [sys.executable, str(PROGRAM), "--http"]
     with subprocess.Popen(command, env={**os.environ, **shop.env}, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
-            yield f"http://127.0.0.1:{int(process.stdout.readline())}/mcp"
+            yield f"http://127.0.0.1:{int(process.stdout.readline())}/mcp", process
         finally:
             process.kill()

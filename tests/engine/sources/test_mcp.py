@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import subprocess
 from typing import Any
 
 import pytest
@@ -41,13 +42,30 @@ async def test_a_tool_of_a_server_is_asked_about_and_runs_like_any_other(world: 
         assert shown in [tool.name for tool in sent(agent)[0].tools]
 
 
-async def test_a_server_over_http_gives_the_same(world: World, shop: Shop, url: str) -> None:
+async def test_a_server_over_http_gives_the_same(
+    world: World, shop: Shop, web: tuple[str, "subprocess.Popen[str]"]
+) -> None:
+    url, _ = web
     agent = buyer(world, call(("shop#price", {"item": "oak"}), ("shop#order", {"item": "oak"})))
     async with world.engine(agent, sources=[McpServer("shop", url=url, free=["*"])]) as engine:
         c = await engine.create("s", owner="ann")
         assert (await c.send("oak")).text == "done"
         assert [outcome for outcome, _ in results(c)] == ["ok", "ok"]
         assert sorted(shop.done) == ["order 1 oak", "price oak"]
+
+
+async def test_a_server_over_http_that_is_gone_leaves_the_outcome_unknown_and_then_cannot_be_reached(
+    world: World, web: tuple[str, "subprocess.Popen[str]"]
+) -> None:
+    url, process = web
+    agent = buyer(world, call(("shop#order", {"item": "oak"})), call(("shop#order", {"item": "elm"})))
+    async with world.engine(agent, sources=[McpServer("shop", url=url, free=["*"])]) as engine:
+        c = await engine.create("s", owner="ann")
+        process.kill()
+        process.wait()
+        await c.send("oak")
+        assert [outcome for outcome, _ in results(c)] == ["outcome_unknown", "error"]
+        assert "it did not start as an MCP server" in results(c)[1][1]
 
 
 async def test_arguments_that_do_not_fit_the_server_s_schema_are_refused_before_anybody_is_asked(

@@ -1,5 +1,6 @@
 """One registry for tools from everywhere: how they are named, what is left out, and what is told of it."""
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -319,3 +320,28 @@ async def test_a_broken_plugin_is_named_and_left_out(world: World, tmp_path: Pat
 def test_names_given_as_a_text_are_refused(tmp_path: Path) -> None:
     with pytest.raises(Misuse, match="give a list of names"):
         Plugin(tmp_path / "weather", free="now")
+
+
+async def test_a_source_that_cancels_itself_is_a_failed_one(world: World) -> None:
+    bad, good = Fake("bad", error=asyncio.CancelledError()), Fake("good", named("good#a"))
+    async with world.engine(world.agent(), sources=[bad, good]) as engine:
+        assert [problem.source for problem in engine.sources.problems] == ["bad"]
+        assert engine.registry.get("good#a") is not None
+
+
+async def test_a_source_that_does_not_come_holds_up_the_start_for_a_minute_and_no_longer(world: World) -> None:
+    opening = asyncio.Event()
+
+    class Slow(Fake):
+        async def open(self, host: Host) -> Sequence[Tool]:
+            opening.set()
+            await asyncio.Event().wait()
+            return await super().open(host)
+
+    engine = world.engine(world.agent(say("here")), sources=[Slow("slow")])
+    start = asyncio.create_task(engine.start())
+    await opening.wait()
+    world.clock.advance(60)
+    await start
+    assert engine.sources.problems[0].why.endswith("opening mcp 'slow' took longer than 60 s")
+    await engine.close()
