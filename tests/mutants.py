@@ -250,7 +250,7 @@ MUTANTS = (
            "tests/engine/test_forks.py", "asks_again_and_pays"),
     Mutant("tools", "engine/hub.py", "if tool or not registry.awaits(effect.calls[call_id])", "if True",
            TOOLS, "waits_for_its_source"),
-    Mutant("tools", "engine/tools/registry.py", "        if other is not None and other != tool.name:\n",
+    Mutant("tools", "engine/tools/registry.py", "        if other is not None:\n",
            "        if False:\n", TOOLS, "collide"),
     Mutant("tools", "engine/tools/plugin.py", "needs_approval=not fits(self.free, one.name)", "needs_approval=False",
            TOOLS, "called_by_its_id"),

@@ -46,16 +46,16 @@ class Registry:
             self.add(tool)
 
     def add(self, tool: Tool, source: str = "") -> None:
-        """Register a tool; a source that opens again may bring one that it brought before.
+        """Register a tool.
 
         Raises:
             Misuse: the name is taken, or models would see one name for two tools.
         """
         shown = provider_name(tool.name)
         other = self._shown.get(shown)
-        if tool.name in self._tools and not (source and self._from.get(tool.name) == source):
+        if tool.name in self._tools:
             raise Misuse(f"two tools are named {tool.name!r}: rename one")
-        if other is not None and other != tool.name:
+        if other is not None:
             raise Misuse(f"models would see {shown!r} for both {other!r} and {tool.name!r}: rename one")
         if not source and tool.name in self._kinds:
             raise Misuse(f"{tool.name!r} is a {self._kinds[tool.name]} and a tool: rename one")

@@ -186,10 +186,8 @@ class Sources:
             return
         self._registry.opened(source.name)
         wrong = [f"{source.kind} {source.name!r}: {clean(why)}" for why in source.left_out]
-        for place, tool in enumerate(found):
+        for tool in found:
             try:
-                if any(tool.name == other.name for other in found[:place]):
-                    raise Misuse(f"two tools are named {tool.name!r}: rename one")
                 self._registry.add(tool, source.name)
             except Misuse as error:
                 wrong.append(f"{source.kind} {source.name!r}: {error}")

@@ -168,6 +168,7 @@ async def test_names_that_collide_are_told_and_the_others_are_there(world: World
     async with world.engine(world.agent(), sources=[source], tools=[named(mask)]) as engine:
         assert [one.why for one in engine.sources.problems] == [
             "mcp 'files': two tools are named 'look': rename one",
+            "mcp 'files': two tools are named 'files#a': rename one",
             f"mcp 'files': models would see '{mask}' for both '{mask}' and 'files#b': rename one",
         ]
         assert [one.name for one in engine.registry.listing() if one.source] == ["files#a"]
