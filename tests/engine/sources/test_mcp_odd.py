@@ -1,6 +1,7 @@
 """MCP servers that say odd things: nothing of it hurts the session or the engine."""
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -45,12 +46,13 @@ async def called(world: World, server: McpServer, times: int = 1) -> list[tuple[
 
 async def test_tools_that_cannot_be_used_are_left_out_and_told_and_the_others_are_there(world: World) -> None:
     tools = [
-        named("good"), named("a#b"), named(" "), named("odd", inputSchema={"type": "object", "properties": 3}),
+        named("good"), named("a#b"), named(" "), named("odd", inputSchema={"type": "object", "required": 3}),
         named("far", inputSchema={"type": "object", "allOf": [{"$ref": "http://127.0.0.1:9/x.json"}]}), named("good"),
     ]  # fmt: skip
     async with world.engine(world.agent(), sources=[raw(tools)]) as engine:
         assert [one.name for one in engine.registry.listing() if one.source] == ["raw#good"]
         told = [problem.why for problem in engine.sources.problems]
+        assert told[-1] == "mcp 'raw': two tools are named 'raw#good': rename one"
         for name, why in (("a#b", "has a '#'"), (" ", "blank"), ("odd", "its schema is wrong"), ("far", "its schema")):
             assert any(f"the tool {name!r} is left out" in one and why in one for one in told)
 
@@ -60,16 +62,17 @@ async def test_names_of_any_length_and_letters_are_shown_to_models_as_names_that
     async with world.engine(world.agent(), sources=[raw(tools)]) as engine:
         shown = [one.shown for one in engine.registry.listing() if one.source]
         assert len(set(shown)) == 5
-        assert all(
-            name.isascii() and len(name) <= 64 and name.replace("_", "").replace("-", "").isalnum() for name in shown
-        )
+        assert all(re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", name) for name in shown)
 
 
 async def test_pages_of_a_listing_are_all_read_and_one_that_never_ends_is_cut_off(world: World) -> None:
-    pages = [{"result": {"tools": [named("a")], "nextCursor": "1"}}, {"result": {"tools": [named("b")]}}]
+    pages: list[dict[str, Any]] = [
+        {"result": {"tools": [named("a")], "nextCursor": "1"}},
+        {"result": {"tools": [named("b")]}},
+    ]
     async with world.engine(world.agent(), sources=[raw([], **{"tools/list": pages})]) as engine:
         assert [one.name for one in engine.registry.listing() if one.source] == ["raw#a", "raw#b"]
-    endless = [{"result": {"tools": [], "nextCursor": "more"}}]
+    endless: list[dict[str, Any]] = [{"result": {"tools": [], "nextCursor": "more"}}]
     async with world.engine(world.agent(), sources=[raw([], **{"tools/list": endless})]) as engine:
         assert engine.sources.problems[0].why == "mcp 'raw' is left out: Lost: its listing has more than 100 pages"
 
@@ -91,10 +94,9 @@ async def test_what_a_result_may_hold_is_told_or_attached(world: World) -> None:
     server = raw([named("do0")], content(*blocks, structuredContent={"a": 1}))
     ((outcome, told),) = await called(world, server)
     assert outcome == "ok"
-    assert (
-        told
-        == 'first\n\n[guide: file:///guide]\n\n[mem://notes]\nnoted\n\n[image-6 (image/png) came damaged]\n\n{"a": 1}'
-    )
+    assert told.split("\n\n") == [
+        "first", "[guide: file:///guide]", "[mem://notes]\nnoted", "[image-6 (image/png) came damaged]", '{"a": 1}',
+    ]  # fmt: skip
     assert [(file.name, file.media_type, file.size) for file in world.ledger] == [
         ("data.bin", "application/octet-stream", 2), ("audio-5", "audio/wav", 1),
     ]  # fmt: skip
