@@ -45,8 +45,9 @@ async def called(world: World, server: McpServer, times: int = 1) -> list[tuple[
 
 
 async def test_tools_that_cannot_be_used_are_left_out_and_told_and_the_others_are_there(world: World) -> None:
+    odd = {"type": "object", "properties": {"n": {"type": "intger"}}}
     tools = [
-        named("good"), named("a#b"), named(" "), named("odd", inputSchema={"type": "object", "required": 3}),
+        named("good"), named("a#b"), named(" "), named("odd", inputSchema=odd),
         named("far", inputSchema={"type": "object", "allOf": [{"$ref": "http://127.0.0.1:9/x.json"}]}), named("good"),
     ]  # fmt: skip
     async with world.engine(world.agent(), sources=[raw(tools)]) as engine:
