@@ -58,6 +58,7 @@ class Hub:
         self._busy = True  # until it is open
         self._listeners: list[Listener] = []
         self._waiting: list[tuple[Callable[[Session], bool], asyncio.Future[Session]]] = []
+        self._told: set[str] = set()  # calls that wait for a source, and listeners know it
         self._snapshot_at = 0
 
     # Life -----------------------------------------------------------------------------------------
@@ -316,10 +317,18 @@ class Hub:
                 tools = {call_id: registry.get(name) for call_id, name in effect.calls.items()}
                 facts = {
                     call_id: registry.facts(tool) if tool else None for call_id, tool in tools.items()
-                    if tool or not registry.awaits(effect.calls[call_id])  # a source that is not open yet
+                    if tool or not self._waits(call_id, effect.calls[call_id])
                 }  # fmt: skip
                 return inp.ToolsReady(facts) if facts else None
         return None
+
+    def _waits(self, call_id: str, tool: str) -> bool:
+        """Whether a call must wait for a source that is not open (yet). Whoever listens is told, once."""
+        why = self.engine.sources.missing(tool)
+        if why and call_id not in self._told:
+            self._told.add(call_id)
+            self.publish(Trouble(self.session.id, "source_missing", why))
+        return bool(why)
 
     def _durable(self, session: Session, rows: tuple[Row, ...]) -> None:
         self.session = session

@@ -18,7 +18,7 @@ from ..clock import Clock, Timer
 from ..threads import Threads
 from ..values import told, told_value
 from .function import Tool, ToolContext
-from .registry import CUSTOM, Registry
+from .registry import CHILD, CUSTOM, Registry
 
 _log = logging.getLogger(__name__)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -155,6 +155,14 @@ class Sources:
         """What is wrong now."""
         kinds = {source.name: source.kind for source in self._sources}
         return tuple(Problem(name, kinds[name], why) for name, told in self._problems.items() for why in told)
+
+    def missing(self, tool: str) -> str:
+        """Why a tool is not there only because its source is not open now; "" when that is not the reason."""
+        if not self._registry.awaits(tool):
+            return ""
+        source = tool.partition(CHILD)[0]
+        why = "; ".join(self._problems.get(source, ())) or f"{source!r} is not open"
+        return f"the call of {tool!r} waits, and is tried again every {AGAIN_SECONDS:g} s: {why}"
 
     async def open(self) -> None:
         """Open all together, flows last: they are made of the tools of the others."""

@@ -11,6 +11,7 @@ from tests.engine.sources.shop import Shop
 from tests.engine.support import World, of_kind, processed, reached, request, results, sent
 from turnlog.engine import Flow, Plugin, Tool, tool
 from turnlog.engine.models.scripted import call, say
+from turnlog.engine.notices import Notice, Trouble
 from turnlog.engine.tools.source import Host, Kind
 from turnlog.fsm.errors import Misuse
 from turnlog.fsm.history import provider_name
@@ -242,6 +243,8 @@ async def test_a_call_that_was_allowed_waits_for_its_source_while_the_others_of_
     files.error = OSError("away")
     async with world.engine(agent, sources=[files]) as engine:
         c = await engine.open("s")
+        heard: list[Notice] = []
+        c.subscribe(heard.append)
         first, second = c.session.requests
         await c.decide(first, "approved", by="ann")
         await c.decide(second, "approved", by="ann")
@@ -249,6 +252,8 @@ async def test_a_call_that_was_allowed_waits_for_its_source_while_the_others_of_
         await processed(c)
         assert world.ledger == [("pay", 1, "A")]
         assert (c.session.state, c.session.open_calls[0].tool) == (State.SUCCESS, "files#a")
+        why = "the call of 'files#a' waits, and is tried again every 30 s: mcp 'files' is left out: OSError: away"
+        assert [one for one in heard if isinstance(one, Trouble)] == [Trouble("s", "source_missing", why)]
         await c.stop(by="ann")  # whoever does not want to wait
         assert results(c)[0][0] == "cancelled"
 
