@@ -12,6 +12,7 @@ r"""`Flow`: a tool that is data, a fixed sequence of steps.
 Approval: a flow with a step whose tool needs a word needs one itself, and its card lists all steps with their tools.
 That one word is for the whole sequence with the arguments on the card; the tools of the steps are not asked about
 again. Neither are repeats of those tools counted. A step that fails ends the flow, and says which step it was.
+What instructions use of a model is told as a note, and not counted among the tokens of the turn.
 """
 
 import json
@@ -169,7 +170,9 @@ class Flow:
 
     async def _run(self, host: Host, tools: Mapping[str, Tool], context: ToolContext, values: dict[str, Any]) -> str:
         last: Any = ""
+        key = context.idempotency_key
         for place, step in enumerate(self.data.steps, 1):
+            context.idempotency_key = f"{key}:{place}"  # two steps may call one tool
             try:
                 last = await self._step(host, tools, context, values, step)
             except OutcomeUnknown as error:

@@ -202,9 +202,7 @@ class Sources:
         self._tell(source, wrong)
 
     def _tell(self, source: ToolSource, wrong: list[str]) -> None:
-        if wrong == self._problems.pop(source.name, []):
-            pass  # it was said before
-        else:
+        if wrong != self._problems.pop(source.name, []):  # else it was said before
             for why in wrong:
                 _log.warning("%s", why)
         if wrong:

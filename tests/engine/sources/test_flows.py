@@ -142,6 +142,22 @@ async def test_a_step_whose_outcome_is_unknown_makes_that_of_the_flow_unknown(wo
         assert results(c) == [("outcome_unknown", "step 1 (ship) of 1: the line was cut")]
 
 
+async def test_each_step_has_an_idempotency_key_of_its_own(world: World) -> None:
+    keys: list[str] = []
+
+    @tool
+    async def put(context: ToolContext) -> str:
+        """Put."""
+        keys.append(context.idempotency_key)
+        return "put"
+
+    async with world.engine(planner(world), tools=[put], sources=[flow({"tool": "put"}, {"tool": "put"})]) as engine:
+        c = await engine.create("s", owner="ann")
+        await c.send("go")
+        started = of_kind(c, "tool_started")[0].key
+        assert keys == [f"{started}:1", f"{started}:2"]
+
+
 async def test_values_for_the_variables_are_checked_like_any_arguments(world: World) -> None:
     variables = {**CITY, "days": {"type": "integer", "default": 2}, "how": {"enum": ["bus", "train"], "default": "bus"}}
     shown = {"set": "{{city}} {{days}} {{how}}", "into": "x"}
