@@ -4,6 +4,8 @@ import asyncio
 import os
 import signal
 import subprocess
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -116,6 +118,26 @@ async def test_a_server_that_dies_in_a_call_leaves_its_outcome_unknown_and_is_op
         assert (unknown, "Whether the call took effect is not known" in why) == ("outcome_unknown", True)
         assert priced == ("ok", "oak costs 9")
         assert (shop.done, len(shop.started)) == (["die x", "price oak"], 2)
+
+
+async def test_a_connection_on_which_a_call_was_lost_is_not_used_again(
+    world: World, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from turnlog.engine.tools.mcp_client import Connection
+
+    kept = Connection.call
+
+    async def forgotten(_self: Connection, _name: str, _arguments: dict[str, Any]) -> Any:
+        monkeypatch.setattr(Connection, "call", kept)
+        raise mcp.Lost("the server knows nothing of us any more")
+
+    monkeypatch.setattr(Connection, "call", forgotten)
+    agent = buyer(world, call(("shop#price", {"item": "a"})), call(("shop#order", {"item": "b"})))
+    async with world.engine(agent, sources=[shop.server(free=["*"])]) as engine:
+        c = await engine.create("s", owner="ann")
+        await c.send("go")
+        assert [outcome for outcome, _ in results(c)] == ["outcome_unknown", "ok"]
+        assert len(shop.started) == 2
 
 
 async def test_a_call_that_may_be_repeated_is_an_error_the_model_may_try_again(world: World, shop: Shop) -> None:
@@ -290,17 +312,41 @@ async def test_without_the_package_the_engine_starts_and_says_what_to_install(
 SCHEMAS: dict[str, tuple[dict[str, Any], str]] = {
     "no schema": ({"type": "strange"}, "its schema is wrong"),
     "no object": ({"type": "string"}, "describes no object"),
-    "elsewhere": ({"type": "object", "$ref": "http://127.0.0.1:9/schema.json"}, "its schema is wrong"),
     "nowhere": ({"type": "object", "allOf": [{"$ref": "#/$defs/none"}]}, "its schema is wrong"),
 }
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
 @pytest.mark.usefixtures("shop")
-def test_a_schema_that_is_none_is_found_when_tools_are_listed_and_nothing_is_fetched(name: str) -> None:
+def test_a_schema_that_is_none_is_found_when_tools_are_listed(name: str) -> None:
     from turnlog.engine.tools.mcp_client import checker
 
     schema, why = SCHEMAS[name]
     fault, wrong = checker(schema)
     assert why in wrong
     assert fault({}) != ""
+
+
+@pytest.mark.usefixtures("shop")
+def test_what_a_schema_refers_to_elsewhere_is_not_fetched() -> None:
+    from turnlog.engine.tools.mcp_client import checker
+
+    asked: list[str] = []
+
+    class Elsewhere(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:  # the name that the library calls
+            asked.append(self.path)
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere) as elsewhere:
+        thread = threading.Thread(target=elsewhere.serve_forever)
+        thread.start()
+        try:
+            place = f"http://127.0.0.1:{elsewhere.server_port}/schema.json"
+            _, wrong = checker({"type": "object", "allOf": [{"$ref": place}]})
+        finally:
+            elsewhere.shutdown()
+            thread.join()
+    assert (asked, "its schema is wrong" in wrong) == ([], True)
