@@ -8,7 +8,7 @@ from .hub import Hub
 from .inbox import Outcome
 from .notices import Notice, Piece, Rows, Trouble
 from .prompt import Asking, Document
-from .tools import Flow, McpServer, Plugin, Registry, Rerank, Tool, ToolContext, ToolSource, tool
+from .tools import Flow, McpServer, Plugin, Registry, Rerank, Tool, ToolContext, ToolSource, mcp_servers, tool
 
 __all__ = [
     "Agent",
@@ -33,6 +33,7 @@ __all__ = [
     "ToolSource",
     "Trouble",
     "Turn",
+    "mcp_servers",
     "person",
     "tool",
 ]

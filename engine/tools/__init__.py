@@ -4,11 +4,13 @@ from .ask import ask_user
 from .flow import Flow
 from .function import Tool, ToolContext, tool
 from .mcp import McpServer
+from .mcp_file import mcp_servers
 from .plugin import Plugin
 from .registry import Registry
 from .rerank import Rerank
 from .source import ToolSource
 
 __all__ = [
-    "Flow", "McpServer", "Plugin", "Registry", "Rerank", "Tool", "ToolContext", "ToolSource", "ask_user", "tool",
+    "Flow", "McpServer", "Plugin", "Registry", "Rerank", "Tool", "ToolContext", "ToolSource", "ask_user", "mcp_servers",
+    "tool",
 ]  # fmt: skip

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         Rerank,
         ToolContext,
         Turn,
+        mcp_servers,
         person,
         tool,
     )
@@ -42,6 +43,7 @@ __all__ = [
     "ToolContext",
     "Turn",
     "Usage",
+    "mcp_servers",
     "person",
     "tool",
 ]
