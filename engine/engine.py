@@ -3,12 +3,8 @@
 import asyncio
 import contextlib
 import logging
-import os
 import random
-import secrets
-import socket
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -29,6 +25,7 @@ from .conversation import Conversation
 from .forks import read_parent
 from .grants import GrantBook
 from .hub import Hub
+from .ids import code_version, fresh_id, fresh_owner
 from .models.base import Model
 from .notices import Trouble
 from .prompt import static_parts
@@ -36,23 +33,11 @@ from .runner import PROBE_SECONDS
 from .threads import Threads
 from .tools.function import Tool
 from .tools.registry import Registry
+from .tools.source import Host, Sources, ToolSource
 
 _log = logging.getLogger(__name__)
 LOOKED_BACK = 50  # rows in which the last move of a resting session is looked for
 MOVING = (State.SUCCESS, State.AWAITING_APPROVAL)
-
-
-def code_version() -> str:
-    """The version of turnlog that writes."""
-    try:
-        return version("turnlog")
-    except PackageNotFoundError:
-        return "unknown"
-
-
-def fresh_id(prefix: str) -> str:
-    """An id that was never used: the prefix and 96 random bits."""
-    return f"{prefix}_{os.urandom(12).hex()}"
 
 
 class Engine:
@@ -63,6 +48,7 @@ class Engine:
         agents: who can take part; a seat "USER" is added when no agent is one.
         channels: groups of agents.
         tools: tools beside those that agents bring.
+        sources: flows, plugins and MCP servers; `engine.sources.problems` tells what is wrong with them.
         directors: models that choose speakers, by the name a channel gives.
         limits: caps of new sessions.
         auto_approve: tool names or patterns that run unasked; None reads TURNLOG_AUTO_APPROVE.
@@ -78,6 +64,7 @@ class Engine:
         *,
         channels: Sequence[Channel] = (),
         tools: Iterable[Tool] = (),
+        sources: Iterable[ToolSource] = (),
         directors: Mapping[str, Model] | None = None,
         limits: Limits | None = None,
         auto_approve: Sequence[str] | None = None,
@@ -96,7 +83,8 @@ class Engine:
         self.commits = Commits(self.log)
         self.agents = tuple(agents) if seats or len(agents) > 1 else (person(), *agents)
         self.channels = tuple(channels)
-        self.registry = Registry(_unique([*tools, *(tool for agent in agents for tool in agent.tools)]), auto_approve)
+        brought = [tool for agent in agents for tool in agent.tools if isinstance(tool, Tool)]
+        self.registry = Registry([*tools, *brought], auto_approve)
         self.limits = limits or Limits()
         self.clock = clock or SystemClock()
         self.new_id = new_id
@@ -104,8 +92,11 @@ class Engine:
         self.max_live = max_live
         self.idle_seconds = idle_seconds
         self.code_version = code_version()
-        self.owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+        self.owner = fresh_owner()
         self.threads = Threads(clock=self.clock)
+        self.sources = Sources(sources, Host(self.clock, self.registry, self.threads))
+        for agent in agents:
+            self.registry.check(agent.name, agent.tools)
         self.grants = GrantBook()
         self.definitions: set[str] = set()  # digests of those that are durable
         self.failure: Error | None = None
@@ -130,7 +121,9 @@ class Engine:
         await self.close()
 
     async def start(self) -> None:
-        """Read the grants, keep what models are shown, and go on with every session that was in flight."""
+        """Open the sources, read the grants, keep what models are shown, go on with all that was in flight."""
+        await self.sources.open()
+        self.sources.came = self._look_again
         self.grants = GrantBook(self.log.grants())
         after = ""
         while page := self.log.sessions(after):
@@ -139,6 +132,10 @@ class Engine:
             await asyncio.gather(*(self._go_on(info.id) for info in page if self._in_flight(info)))
         await self._keep_definitions()
         self._suspend_idle()
+
+    def _look_again(self) -> None:
+        for hub in list(self._hubs.values()):
+            hub.look_again()
 
     def _suspend_idle(self) -> None:
         """Let sessions leave memory in which nothing has happened for a while, and look again in a while."""
@@ -221,6 +218,7 @@ class Engine:
         await asyncio.gather(*self._opening.values(), *self._tasks, return_exceptions=True)
         await asyncio.gather(*(hub.close() for hub in list(self._hubs.values())))
         self._hubs.clear()
+        await self.sources.close()
         for model in {id(one): one for one in (*(one.model for one in self.agents), *self.directors.values())}.values():
             if (aclose := getattr(model, "aclose", None)) is not None:
                 await aclose()
@@ -243,9 +241,10 @@ class Engine:
         Raises:
             Misuse: the id is taken, or the configuration does not hold together.
         """
+        agents = tuple(agent.spec(self.registry) for agent in self.agents)
         start = inp.Start(
-            owner, tuple(agent.spec for agent in self.agents), self.channels, entry, limits or self.limits,
-            self.code_version, None, tuple(history), actor or f"person:{owner}",
+            owner, agents, self.channels, entry, limits or self.limits, self.code_version, None, tuple(history),
+            actor or f"person:{owner}",
         )  # fmt: skip
         return await self._begin(session_id, start)
 
@@ -392,7 +391,3 @@ class Engine:
             self.failure = error
             self.failed.set()
         self._spawn(hub.close())
-
-
-def _unique(tools: Iterable[Tool]) -> list[Tool]:
-    return list({id(tool): tool for tool in tools}.values())

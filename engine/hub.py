@@ -58,6 +58,7 @@ class Hub:
         self._busy = True  # until it is open
         self._listeners: list[Listener] = []
         self._waiting: list[tuple[Callable[[Session], bool], asyncio.Future[Session]]] = []
+        self._told: set[str] = set()  # calls that wait for a source, and listeners know it
         self._snapshot_at = 0
 
     # Life -----------------------------------------------------------------------------------------
@@ -143,6 +144,11 @@ class Hub:
     def wake(self) -> None:
         """Look at the timers now."""
         self._pump()
+
+    def look_again(self) -> None:
+        """Start calls that waited for a source of tools."""
+        if not self.closed and (ready := self._ready(pending(self.session))) is not None:
+            self.put(ready)
 
     # Out ------------------------------------------------------------------------------------------
 
@@ -309,10 +315,20 @@ class Hub:
             if type(effect) is StartTools:
                 registry = self.engine.registry
                 tools = {call_id: registry.get(name) for call_id, name in effect.calls.items()}
-                return inp.ToolsReady(
-                    {call_id: registry.facts(tool) if tool else None for call_id, tool in tools.items()}
-                )
+                facts = {
+                    call_id: registry.facts(tool) if tool else None for call_id, tool in tools.items()
+                    if tool or not self._waits(call_id, effect.calls[call_id])
+                }  # fmt: skip
+                return inp.ToolsReady(facts) if facts else None
         return None
+
+    def _waits(self, call_id: str, tool: str) -> bool:
+        """Whether a call must wait for a source that is not open (yet). Whoever listens is told, once."""
+        why = self.engine.sources.missing(tool)
+        if why and call_id not in self._told:
+            self._told.add(call_id)
+            self.publish(Trouble(self.session.id, "source_missing", why))
+        return bool(why)
 
     def _durable(self, session: Session, rows: tuple[Row, ...]) -> None:
         self.session = session

@@ -11,7 +11,7 @@ from ..fsm import inputs as inp
 from ..fsm.canonical import canonical, clean, text_digest
 from ..fsm.effects import CallModel, ChooseSpeaker, Effect, RunTool, WaitUntil
 from ..fsm.errors import CorruptLog, StorageError, StorageFailed
-from ..fsm.events import ApprovalResolved, ModelRequest, Row, ToolsCalled
+from ..fsm.events import ApprovalResolved, ModelRequest, Row, ToolOutcome, ToolsCalled
 from .agents import Agent
 from .context import model_call, seen
 from .directors import chosen
@@ -20,7 +20,7 @@ from .notices import Piece, Trouble
 from .offer import offered
 from .prompt import asking, fetch, recorded, role_digest, static_parts, with_documents
 from .proposals import propose
-from .running import Run
+from .running import Run, failure
 from .threads import Outcome, call_in
 from .tools.function import Tool, ToolContext
 from .values import told, told_value
@@ -257,7 +257,7 @@ class Runner:
                 self._unless_ending(effect.key, ended)
             raise
         except BaseException as error:  # noqa: BLE001 - a tool may raise anything; the model is told
-            outcome, content = "error", told(error)
+            outcome, content = failure(error)
         self._contexts.pop(effect.key, None)
         finished, whole = run.ended(outcome, content)
         try:
@@ -301,7 +301,7 @@ class Runner:
             raise CorruptLog("the arguments in the log are not those that were allowed; nothing ran")
         return tool, text
 
-    async def _perform(self, tool: Tool, arguments: str, run: Run) -> tuple[str, str]:
+    async def _perform(self, tool: Tool, arguments: str, run: Run) -> tuple[ToolOutcome, str]:
         values = tool.values(arguments)
         if tool.context_parameter:
             values[tool.context_parameter] = run.context
@@ -310,14 +310,14 @@ class Runner:
         threads = self._hub.engine.threads
         value, failed = await threads.run(tool.name, tool.function, values, partial(self._late, run))
         if failed is not None:
-            return "error", told(failed)
+            return failure(failed)
         return "ok", value if isinstance(value, str) else told_value(await value)
 
     def _late(self, run: Run, outcome: Outcome) -> None:
         """What a thread still brought after it was called off."""
         value, failed = outcome
         if failed is not None:
-            self._hand_in(*run.ended("error", told(failed)))
+            self._hand_in(*run.ended(*failure(failed)))
         elif isinstance(value, str):
             self._hand_in(*run.ended("ok", value))
         elif (close := getattr(value, "close", None)) is not None:

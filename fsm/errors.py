@@ -12,6 +12,7 @@ Error
 │   ├── BadBody       a body that is no valid event
 │   ├── UnknownKind   a kind or version that this release does not know
 │   └── GapInLog      a seq is missing
+├── OutcomeUnknown    a tool cannot say whether it took effect
 └── StorageError      the disk or the database said no
     ├── DatabaseOwned another process owns the file
     ├── StorageFull   no room; reads still work
@@ -67,6 +68,10 @@ class UnknownKind(CorruptLog):
 
 class GapInLog(CorruptLog):
     """A seq is missing."""
+
+
+class OutcomeUnknown(Error):
+    """Raised by a tool that cannot say whether it took effect; its text is told to the model."""
 
 
 class StorageError(Error):

@@ -67,7 +67,8 @@ class MessageAdded(EventBase):
     """`by` is who made the text: a person, a model, or a preloaded history. `control` is TERMINATE or INTERRUPT.
 
     An answer has the `citations` and the files that its tools brought.
-    `deadline` is when the turn that a person's message begins runs out.
+    `deadline` is when the turn that a person's message begins runs out. `direct` is the call whose result this is: no
+    model was asked for the answer.
     """
 
     kind: Literal["message_added"] = "message_added"
@@ -88,6 +89,7 @@ class MessageAdded(EventBase):
     extras: str = ""
     request: ModelRequest | None = None
     deadline: int | None = None
+    direct: str = ""
 
 
 class MessageQueued(EventBase):

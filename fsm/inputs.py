@@ -242,6 +242,7 @@ class ToolFacts(NamedTuple):
     definition: str = ""
     auto: str = ""
     repeats: Repeats | None = None
+    direct: bool = False
 
 
 class Proposed(NamedTuple):

@@ -31,6 +31,7 @@ class Call(NamedTuple):
     questions: tuple[Question, ...] = ()
     edited: bool = False
     repeats: Repeats | None = None
+    direct: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,7 @@ def _round(s: Session, i: inp.ModelReplied, now: int, new_id: NewId) -> Reaction
             idempotent=call.facts is not None and call.facts.idempotent,
             questions=() if problem else call.questions,
             repeats=call.facts.repeats if call.facts is not None else None,
+            direct=len(i.calls) == 1 and call.facts is not None and call.facts.direct,
         )  # fmt: skip
         records.append(record)
         if problem is not None:
@@ -199,20 +200,28 @@ def _tools_ready(s: Session, i: inp.ToolsReady, now: int, new_id: NewId) -> Reac
     return asked or started or inp.Refusal("stale", "no call waits to be started")
 
 
-def _tool_finished(s: Session, i: inp.ToolFinished, now: int, _new_id: NewId) -> Reaction:
+def _tool_finished(s: Session, i: inp.ToolFinished, now: int, new_id: NewId) -> Reaction:
     call = s.call(i.call_id)
     if s.state is not State.SUCCESS or call is None or call.status != "started":
         return _late(i, f"call {i.call_id} ended with {i.outcome} after its result was settled")
     if i.key != f"tool:{call.id}:{call.attempt}":
         return _late(i, f"{i.key} is not the attempt that runs, it ended with {i.outcome}")
-    return [
-        ev.ToolReturned(
-            call_id=i.call_id, outcome=i.outcome, content=i.content, citations=cut(i.citations),
-            attachments=i.attachments, notes=i.notes, duration_ms=i.duration_ms,
-            ended_at=now if call.repeats is not None and call.repeats.cooldown_seconds else 0,
-            edited=call.arguments if call.edited else None,
-        )
-    ]  # fmt: skip
+    result = ev.ToolReturned(
+        call_id=i.call_id, outcome=i.outcome, content=i.content, citations=cut(i.citations),
+        attachments=i.attachments, notes=i.notes, duration_ms=i.duration_ms,
+        ended_at=now if call.repeats is not None and call.repeats.cooldown_seconds else 0,
+        edited=call.arguments if call.edited else None,
+    )  # fmt: skip
+    answers = call.direct and i.outcome == "ok" and i.content.strip()
+    return [result, _direct(s, result, new_id)] if answers else [result]
+
+
+def _direct(s: Session, result: ev.ToolReturned, new_id: NewId) -> ev.Event:
+    """A result as the answer, with all that the tools of the turn have brought."""
+    return ev.MessageAdded.model_validate({
+        "message_id": new_id("m"), "sender": s.speaker, "recipient": s.listener, "text": result.content,
+        "synthetic": s.synthetic, "turn_usage": s.usage, "direct": result.call_id, **brought(s, [result]),
+    })  # fmt: skip
 
 
 def _late(i: inp.ToolFinished, why: str) -> inp.Refusal:

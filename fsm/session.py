@@ -185,7 +185,7 @@ def _message_added(s: Session, e: ev.MessageAdded) -> Changes:
         changes["turn"], changes["deadline"], changes["fetched"] = s.turn + 1, e.deadline, _NONE
         changes["queue"] = tuple(one for one in s.queue if one.message_id != e.message_id)
     else:
-        changes |= _completion(s, e.sender)
+        changes |= {"step": s.step + 1} if e.direct else _completion(s, e.sender)
     return changes
 
 
@@ -244,7 +244,7 @@ def _tools_called(s: Session, e: ev.ToolsCalled) -> Changes:
             record.id, record.tool, record.parsed or {}, record.digest,
             "question" if record.questions else "gated" if record.gated else "approved",
             s.seq + 1, "" if record.gated else "free", record.idempotent, questions=record.questions,
-            repeats=record.repeats,
+            repeats=record.repeats, direct=record.direct,
         )
         for record in e.calls
     )  # fmt: skip

@@ -181,7 +181,7 @@ class CallRecord(Value):
     """A tool call as the model made it: `arguments` is the raw text, `parsed` what it means (None: no JSON object).
 
     A `gated` call runs only when a row allows it. `questions` are for a person: such a call runs nothing.
-    `repeats` is None for the rule that most tools have.
+    `repeats` is None for the rule that most tools have. The result of a `direct` call is the answer.
     """
 
     id: str
@@ -194,6 +194,7 @@ class CallRecord(Value):
     idempotent: bool = False
     questions: tuple[Question, ...] = ()
     repeats: Repeats | None = None
+    direct: bool = False
 
 
 NO_USAGE = Usage()

@@ -26,6 +26,7 @@ SOURCES = "tests/engine/test_sources.py"
 CONTEXT = "tests/engine/test_context.py"
 WINDOWS = "tests/engine/test_windows.py"
 WIRE = "tests/engine/models/test_validity.py"
+TOOLS = "tests/engine/sources/test_sources.py"
 LIVE = "tests/properties/test_live.py"
 ORDER = "tests/properties/test_order_and_digest.py"
 SIMULATION = "tests/properties/test_simulation.py"
@@ -194,7 +195,8 @@ MUTANTS = (
            APPROVAL, "before_every_call"),
     Mutant("round", "fsm/results.py", "    return asked or started or", "    return [*started, *asked] or",
            RESULTS, "asked_about_first"),
-    Mutant("synthetic", "fsm/results.py", '"synthetic": s.synthetic', '"synthetic": False', TURNS, "marks_its_words"),
+    Mutant("synthetic", "fsm/results.py", '"synthetic": s.synthetic, "citations"', '"synthetic": False, "citations"',
+           TURNS, "marks_its_words"),
     Mutant("error", "fsm/results.py", "    if not i.text.strip() and not s.calls:\n",
            "    if not i.text and not s.calls:\n",
            RESULTS, "empty_completion"),
@@ -246,4 +248,18 @@ MUTANTS = (
            "tests/engine/test_forks.py", "rebuild_every_request"),
     Mutant("fork", "fsm/fork.py", 'if call.status != "question":', "if False:",
            "tests/engine/test_forks.py", "asks_again_and_pays"),
+    Mutant("tools", "engine/hub.py", "if tool or not self._waits(call_id, effect.calls[call_id])", "if True",
+           TOOLS, "waits_for_its_source"),
+    Mutant("tools", "engine/tools/registry.py", "        if other is not None:\n",
+           "        if False:\n", TOOLS, "collide"),
+    Mutant("tools", "engine/tools/plugin.py", "needs_approval=not fits(self.free, one.name)", "needs_approval=False",
+           TOOLS, "called_by_its_id"),
+    Mutant("tools", "engine/tools/flow.py", "any(tool.needs_approval for tool in tools.values())", "False",
+           "tests/engine/sources/test_flows.py", "needs_a_word"),
+    Mutant("direct", "fsm/results.py", "direct=len(i.calls) == 1 and call", "direct=call",
+           "tests/engine/test_direct.py", "beside_other_calls"),
+    Mutant("direct", "fsm/results.py", 's.usage, "direct": result.call_id, **brought(s, [result]),',
+           's.usage, "direct": result.call_id,', "tests/engine/test_direct.py", "all_sources"),
+    Mutant("direct", "fsm/session.py", '{"step": s.step + 1} if e.direct else _completion(s, e.sender)',
+           "_completion(s, e.sender)", "tests/engine/test_direct.py", "with_all_sources"),
 )  # fmt: skip

@@ -34,8 +34,26 @@ PRINTS = {
     ),
     "rerank.py": ("tools_called: 5 of 40 by embeddings", "    cancel_flight, ", "always ('find_mail',)"),
     "repeats.py": ("duplicate - Not run: open_ticket runs once per session", "I searched once"),
+    "plugins.py": (
+        "weather#alarm (plugin), models see weather_alarm_",
+        "'@other': ('clock', 'weather#now')",
+        "asks: weather#alarm {'city': 'Lima'}, code of the plugin weather",
+        "['dry in Lima', 'will ring in Lima']",
+    ),
+    "flow.py": (
+        '2. order {"count":"{{found.stock}}","item":"{{item}}"}',
+        "@agent: 2 x chair ordered at 9 each. Thank you kindly!",
+    ),
+    "mcp_tools.py": (
+        "asks: shop#order {'item': 'chair'}, runs on the MCP server shop",
+        "ok: a chair costs 9",
+        "duplicate: Not run: shop#price needs a pause of 30 s",
+        "invalid_arguments: ",
+        "outcome_unknown: ",
+    ),
     "weak_model.py": ('weather {"city": "Lima"} after 2 tries', "Take an umbrella"),
 }
+NEEDS = {"mcp_tools.py": "mcp"}
 ELSEWHERE = {"support.py", "client.py"}
 
 
@@ -45,6 +63,8 @@ def test_every_example_is_run() -> None:
 
 @pytest.mark.parametrize("name", PRINTS)
 def test_an_example_prints_what_it_shows(name: str, tmp_path: Path) -> None:
+    if name in NEEDS:
+        pytest.importorskip(NEEDS[name], reason=f"the extra {NEEDS[name]} is not installed")
     folder = tmp_path / "examples"
     shutil.copytree(ROOT / "examples", folder, ignore=shutil.ignore_patterns("__pycache__"))
     done = subprocess.run(

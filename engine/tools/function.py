@@ -85,6 +85,7 @@ class Tool:
     `needs_approval`: every call waits for a word. `idempotent`: a second run with the same key does no harm, so a run
     cut off by a crash is repeated unasked. `repeats`: how often it may run (None: once per answer with the same
     arguments). `blocking`: a plain function, run in a thread. `examples`: questions, each with its arguments.
+    `direct`: what it gives is the answer, no model is asked again, when it was called alone and ended well.
     """
 
     name: str
@@ -98,6 +99,7 @@ class Tool:
     asks: bool = False
     repeats: Repeats | None = None
     examples: tuple[tuple[str, dict[str, Any]], ...] = ()
+    direct: bool = False
 
     @cached_property
     def definition(self) -> ToolDefinition:
@@ -164,6 +166,7 @@ def tool(
     cooldown: float = 0,
     unique: bool = False,
     examples: Sequence[tuple[str, dict[str, Any]]] = (),
+    direct: bool = False,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 
 
@@ -180,6 +183,7 @@ def tool(
     cooldown: float = 0,
     unique: bool = False,
     examples: Sequence[tuple[str, dict[str, Any]]] = (),
+    direct: bool = False,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a tool of a function with typed parameters.
 
@@ -194,6 +198,7 @@ def tool(
         cooldown: seconds that must pass between two runs, whatever the arguments.
         unique: it runs once per session.
         examples: pairs of a question and its arguments; models without native tool calls learn by them.
+        direct: what it gives is the answer to the person, when it was called alone and ended well.
 
     Raises:
         Misuse: a parameter has no type, or cannot be given by name; the cooldown is no number of seconds; the
@@ -205,7 +210,7 @@ def tool(
         arguments, context = _arguments(inner)
         made = Tool(
             name or inner.__name__, description or inspect.getdoc(inner) or "", inner, arguments,
-            needs_approval, idempotent, risk, context, repeats=repeats, examples=tuple(examples),
+            needs_approval, idempotent, risk, context, repeats=repeats, examples=tuple(examples), direct=direct,
         )  # fmt: skip
         for question, shown in made.examples:
             if problem := made.problem(canonical(shown)):

@@ -4,7 +4,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .engine import Agent, Asking, Conversation, Document, Engine, Rerank, ToolContext, Turn, person, tool
+    from .engine import (
+        Agent,
+        Asking,
+        Conversation,
+        Document,
+        Engine,
+        Flow,
+        McpServer,
+        Plugin,
+        Rerank,
+        ToolContext,
+        Turn,
+        mcp_servers,
+        person,
+        tool,
+    )
     from .fsm.errors import Error
     from .fsm.events import Channel, Citation, Limits, Usage
     from .fsm.states import State
@@ -19,12 +34,16 @@ __all__ = [
     "Document",
     "Engine",
     "Error",
+    "Flow",
     "Limits",
+    "McpServer",
+    "Plugin",
     "Rerank",
     "State",
     "ToolContext",
     "Turn",
     "Usage",
+    "mcp_servers",
     "person",
     "tool",
 ]

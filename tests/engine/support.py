@@ -32,7 +32,7 @@ class World:
         more.setdefault("idle_seconds", None)  # no timer that a test has not asked for
         return Engine(self.path, agents, clock=self.clock, new_id=self.ids, seed=lambda: 7, **more)
 
-    def agent(self, *script: Step, tools: Sequence[Tool] | None = None, **more: Any) -> Agent:
+    def agent(self, *script: Step, tools: Sequence[Tool | str] | None = None, **more: Any) -> Agent:
         """@agent with a script, and look and pay."""
         return Agent("@agent", ScriptedModel(script), tools=(self.look, self.pay) if tools is None else tools, **more)
 

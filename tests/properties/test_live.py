@@ -7,7 +7,7 @@ from typing import TypeVar
 import pytest
 
 from tests.engine.support import World, hold_commits, sent
-from turnlog.engine.engine import code_version
+from turnlog.engine.ids import code_version
 from turnlog.engine.models.scripted import say
 from turnlog.fsm import Session, pending, replay
 from turnlog.fsm import events as ev

@@ -27,8 +27,8 @@ def fork(
     import socket
 
     from ..engine.clock import SystemClock
-    from ..engine.engine import code_version, fresh_id
     from ..engine.forks import fork_log
+    from ..engine.ids import code_version, fresh_id
     from ..fsm.canonical import clean
     from ..fsm.errors import DatabaseOwned, Misuse, UnknownSession
     from ..store import SQLiteLog
