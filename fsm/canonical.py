@@ -12,8 +12,6 @@ from typing import Any
 
 _WRITE = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_BRACKET = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)  # a string, so that the brackets in it do not count
-_STEP = {"[": 1, "{": 1, "]": -1, "}": -1}
 
 
 def canonical(value: Any) -> str:
@@ -62,22 +60,6 @@ def utc(ms: int) -> str:
 
 
 DEEPEST = 64  # levels of lists and objects; readers of JSON differ in how many they bear, all bear these
-WRAPPED = 8  # levels that may stand around arguments: of a frame, or of an answer that has a call in it
-
-
-def check_depth(text: str, room: int = DEEPEST) -> None:
-    """Refuse a text that is deep before it is read: how deep one may be would else depend on the interpreter.
-
-    Raises:
-        ValueError: more than `room` lists and objects are open at one place.
-    """
-    if text.count("[") + text.count("{") <= room:
-        return
-    depth = 0
-    for found in _BRACKET.finditer(text):
-        depth += _STEP.get(found[0], 0)
-        if depth > room:
-            raise ValueError(f"the JSON is nested too deeply, more than {room} levels: make it flatter")
 
 
 def clean_json(value: Any, room: int = DEEPEST) -> Any:

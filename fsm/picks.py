@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, NoReturn
 
-from .canonical import DEEPEST, WRAPPED, check_depth, clean_json
+from .canonical import clean_json
 
 CUT = "the answer was cut off at the token limit, so nothing of it ran; answer again, with less text"
 HEAD_LIMIT = 80  # characters that may stand before the object
@@ -122,12 +122,11 @@ def read(text: str, offer: Offer, check: Check, *, cut: bool = False) -> Answer 
         said, _ = string(text, spoken.end(), last=True)
         return Answer(said) if said.strip() else Unfit("the answer was empty", harmless=True)
     try:
-        check_depth(text[start:], DEEPEST + WRAPPED)
         values, rest = _values(text, start)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         if _LIKE_A_CALL.search(text) is None:
             return Answer(text)
-        return Unfit(CUT if cut else f"that is no complete JSON object ({error})")
+        return Unfit(CUT if cut else f"that is no complete JSON object ({_why(error)})")
     calls = [value for value in values if _is_call(value, offer)]
     if rest or not calls:
         return Answer(text)
@@ -256,10 +255,9 @@ def _judge(value: Any, offer: Offer, check: Check) -> Answer | Pick | Unfit:
     arguments = call.get("arguments", call.get("parameters"))
     if isinstance(arguments, str) and name != offer.answer:
         try:
-            check_depth(arguments)
             arguments = _DECODER.decode(arguments)
-        except ValueError as error:
-            return Unfit(f'"arguments" must be a JSON object ({error})')
+        except (ValueError, RecursionError) as error:
+            return Unfit(f'"arguments" must be a JSON object ({_why(error)})')
     if name == offer.answer:
         said = list(arguments.values()) if isinstance(arguments, dict) else [arguments]
         if len(said) != 1 or not isinstance(said[0], str) or not said[0].strip():
@@ -279,3 +277,7 @@ def _judge(value: Any, offer: Offer, check: Check) -> Answer | Pick | Unfit:
         return Unfit(f"the arguments cannot be used: {error}")
     problem = check(name, text)
     return Unfit(f"the arguments of {name} do not fit: {problem}") if problem else Pick(name, text)
+
+
+def _why(error: Exception) -> str:
+    return "nested too deeply" if isinstance(error, RecursionError) else str(error)

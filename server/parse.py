@@ -6,7 +6,6 @@ from typing import Any, NoReturn
 
 from pydantic import ValidationError
 
-from ..fsm.canonical import DEEPEST, WRAPPED, check_depth
 from .frames import ClientCommand, ClientFrame, Hello
 
 _ID = re.compile(r'"id"\s*:\s*"([^"\\]{1,128})"')
@@ -59,8 +58,9 @@ def _told(error: Any) -> str:
 
 def _load(text: str) -> Any:
     try:
-        check_depth(text, DEEPEST + WRAPPED)
         value = json.loads(text, object_pairs_hook=_once, parse_constant=_no_constant, parse_float=_finite)
+    except RecursionError:
+        raise BadFrame("invalid_frame", "the JSON is nested too deeply: send it flatter", find_id(text)) from None
     except ValueError as error:
         raise BadFrame("invalid_frame", f"this is no JSON ({error}); nothing was repaired", find_id(text)) from None
     if "\\ud" in text or "\\uD" in text:

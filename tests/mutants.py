@@ -16,7 +16,6 @@ RERANK = "tests/engine/test_rerank.py"
 DEDUPE = "tests/fsm/test_dedupe.py"
 PICKS = "tests/fsm/test_picks.py"
 WEAK = "tests/engine/test_untooled.py"
-DEPTH = "tests/fsm/test_depth.py"
 CONTROL = "tests/fsm/test_turn_control.py"
 DEADLINES = "tests/fsm/test_deadlines.py"
 TOTAL = "tests/fsm/test_decide_total.py"
@@ -211,8 +210,6 @@ MUTANTS = (
     Mutant("limit", "fsm/decide.py", "    if session.deadline is not None and (", "    if session.deadline and not (",
            CONTROL, "time_is_over"),
     Mutant("limit", "fsm/follow.py", "session.over_cap or session.spent", "session.over_cap", CONTROL, "tokens"),
-    Mutant("depth", "fsm/canonical.py", "        if depth > room:\n", "        if depth > room + 1:\n", DEPTH, "exactly"),
-    Mutant("depth", "fsm/picks.py", "        check_depth(text[start:], DEEPEST + WRAPPED)\n", "", PICKS, "ambiguous"),
     Mutant("weak", "fsm/picks.py", "    if rest or not calls:\n", "    if not calls:\n", PICKS, "stands_in_prose"),
     Mutant("weak", "fsm/picks.py", "    if cut:\n        return Unfit(CUT)\n", "", PICKS, "cut_at_a_limit"),
     Mutant("weak", "fsm/picks.py", "    if len(values) > 1:\n", "    if len(values) > 2:\n", PICKS, "ambiguous"),
