@@ -52,7 +52,7 @@ $(LOCAL)/.installed: pyproject.toml requirements.lock
 	touch $@
 
 test-local-model: $(LOCAL)/.installed ## the tests with a real local model; builds llama.cpp first, for minutes
-	$(LOCAL)/bin/python -m pytest -q -m local_model $(ARGS)
+	$(LOCAL)/bin/python -m pytest -q -s -m local_model $(ARGS)
 
 clean: ## removes the environment, what was built, and caches
 	rm -rf $(VENV) $(LOCAL) build dist turnlog.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

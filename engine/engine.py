@@ -78,9 +78,7 @@ class Engine:
         for channel in channels:
             if channel.director and channel.director not in self.directors:
                 raise Misuse(f"channel {channel.name!r} has no director {channel.director!r}: pass directors={{...}}")
-        self.log = log if not isinstance(log, str | Path) else SQLiteLog(log)
         seats = [agent for agent in agents if agent.model is None]
-        self.commits = Commits(self.log)
         self.agents = tuple(agents) if seats or len(agents) > 1 else (person(), *agents)
         self.channels = tuple(channels)
         brought = [tool for agent in agents for tool in agent.tools if isinstance(tool, Tool)]
@@ -97,6 +95,9 @@ class Engine:
         self.sources = Sources(sources, Host(self.clock, self.registry, self.threads))
         for agent in agents:
             self.registry.check(agent.name, agent.tools)
+        # After all that may be refused: who is refused has no engine to close.
+        self.log = log if not isinstance(log, str | Path) else SQLiteLog(log)
+        self.commits = Commits(self.log)
         self.grants = GrantBook()
         self.definitions: set[str] = set()  # digests of those that are durable
         self.failure: Error | None = None

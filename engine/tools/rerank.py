@@ -180,7 +180,11 @@ class Vectors:
     @staticmethod
     def _open(path: str | Path) -> sqlite3.Connection:
         db = sqlite3.connect(path, isolation_level=None)
-        db.execute("CREATE TABLE IF NOT EXISTS vectors (key TEXT PRIMARY KEY, vector BLOB NOT NULL) WITHOUT ROWID")
+        try:
+            db.execute("CREATE TABLE IF NOT EXISTS vectors (key TEXT PRIMARY KEY, vector BLOB NOT NULL) WITHOUT ROWID")
+        except sqlite3.Error:
+            db.close()
+            raise
         return db
 
     def _read(self, db: sqlite3.Connection, missing: dict[str, str]) -> None:

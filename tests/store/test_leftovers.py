@@ -92,7 +92,8 @@ def test_a_writer_in_another_process_that_has_written_nothing_yet_keeps_its_file
     with LogReader(closed) as reader:
         assert reader.read("s", 10)[0].seq == 11
     kill(writer)
-    assert [row.seq for row in LogReader(closed).read("s", 10)] == [11]
+    with LogReader(closed) as late:
+        assert [row.seq for row in late.read("s", 10)] == [11]
 
 
 def test_a_writer_that_begins_while_somebody_reads_loses_nothing(closed: Path) -> None:
@@ -104,7 +105,8 @@ def test_a_writer_that_begins_while_somebody_reads_loses_nothing(closed: Path) -
         with LogReader(closed) as other:
             assert other.read("s", 10)[0].seq == 11
         log.append("s", 11, epoch, [message(10)]).result()
-    assert len(LogReader(closed).read("s")) == 12
+    with LogReader(closed) as late:
+        assert len(late.read("s")) == 12
 
 
 def test_a_write_ahead_log_that_holds_rows_is_left_as_it_is(closed: Path, tmp_path: Path) -> None:

@@ -188,6 +188,7 @@ async def test_names_that_collide_are_told_and_the_others_are_there(world: World
 def test_sources_whose_names_cannot_be_are_refused_at_once(world: World, sources: Any, why: str) -> None:
     with pytest.raises(Misuse, match=why):
         world.engine(world.agent(), sources=sources)
+    assert not world.path.exists()  # and nobody owns it
 
 
 @pytest.mark.parametrize("name", ["webb", "@@mcp_other", "@@files", "other#read", "@@", "#", ""])
