@@ -238,3 +238,61 @@ def test_a_chat_owns_its_log(run: Run, tmp_path: Path) -> None:
         told = run("chat", "--model", "scripted", "--db", tmp_path / "log.db")
     assert told.code == 1
     assert "is owned by process" in told.err
+
+
+def test_the_end_of_the_input_tells_what_waits_and_how_to_go_on(tmp_path: Path) -> None:
+    left = turnlog("chat", "--model", "scripted", "--db", "a.db", folder=tmp_path, given="Clean up\n")
+    assert left.returncode == 0
+    told = left.stdout.splitlines()[-3:]
+    assert re.fullmatch(r"2 calls without a word\. \d+ seconds left, then it is not allowed", told[0])
+    assert told[1] == "The session goes on with:"
+    assert re.fullmatch(r"turnlog chat --session \S+ --db \S*a\.db --model scripted", told[2])
+
+
+def test_a_session_that_failed_says_why_and_how_to_try_again_also_in_a_later_chat(tmp_path: Path) -> None:
+    first = turnlog("chat", "--model", "scripted", folder=tmp_path, given="Clean up\nn\nno\nn\nno\n")
+    why = "The model failed. overloaded: the provider is overloaded (this is part of the demo)"
+    assert why in first.stdout
+    assert "Its last turn failed: go on and press Enter to try it again." in first.stdout
+    session = re.search(r"--session (\S+) --db", first.stdout)
+    assert session is not None
+    again = turnlog("chat", "--model", "scripted", "--session", session[1], folder=tmp_path, given="\n")
+    assert why in again.stdout
+    assert "Done. There was no report" in again.stdout
+
+
+def test_a_second_chat_in_a_folder_proposes_only_what_is_still_there(tmp_path: Path) -> None:
+    turnlog("chat", "--model", "scripted", folder=tmp_path, given="Clean up\ny\nn\nno\n\n")
+    second = turnlog("chat", "--model", "scripted", folder=tmp_path, given="Clean up\ny\n\n")
+    assert "One log can go." in second.stdout
+    assert 'delete_file {"path": "debug.log"}' in second.stdout
+    for log in (tmp_path / "turnlog.db.files").glob("*.log"):
+        log.unlink()
+    third = turnlog("chat", "--model", "scripted", folder=tmp_path, given="Clean up\n")
+    assert "No log is left to delete. Remove" in third.stdout
+
+
+GROUP = """
+from turnlog import Agent, tool
+from turnlog.engine.models.scripted import ScriptedModel, call, say
+
+
+@tool(unique=True)
+def once() -> str:
+    "Runs once."
+    return "ran"
+
+
+def agent():
+    return Agent("@agent", ScriptedModel([call(("once", {})), say("A."), call(("once", {})), say("B.")]), tools=[once])
+"""
+
+
+def test_a_person_lets_a_tool_run_again_and_is_told_who_can_be_removed(tmp_path: Path) -> None:
+    (tmp_path / "grp.py").write_text(GROUP)
+    given = "go\n/rerun once\n/remove nobody\n/rerun\ngo\n"
+    done = turnlog("chat", "--app", "grp:agent", folder=tmp_path, given=given)
+    assert done.stdout.count("tool returned") == 2
+    assert "once may run again." in done.stdout
+    assert "'nobody' is in no group of this session" in done.stdout
+    assert "/rerun is no command" in done.stdout

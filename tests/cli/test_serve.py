@@ -142,7 +142,7 @@ def test_without_an_application_the_demo_is_served_and_it_is_said(folder: Path) 
     one = Served(folder, "--db", "demo.db")
     assert one.end(signal.SIGINT) == (0, "")
     assert one.told[0].startswith("No --app: the demo's agent answers (its model is scripted, not an LLM)")
-    assert (folder / "demo.db.files" / "notes.txt").exists()
+    assert not (folder / "demo.db.files").exists()  # no tool has looked for a file
 
 
 @pytest.mark.parametrize("text", ["", "short\n"])

@@ -40,11 +40,18 @@ def card(request: "ApprovalRequested", now: int | None = None) -> list[str]:
         lines.append(f"  risk: {visible(request.risk)}")
     lines.append(f"  request {visible(request.request_id)}")
     lines.append(f"  sha256 of the arguments {visible(request.digest)}")
-    if request.deadline is not None:
-        left = (request.deadline - (time.time_ns() // 1_000_000 if now is None else now)) / 1000
-        end = "it is given up and not run again" if request.why == "outcome_unknown" else "it is not allowed"
-        lines.append(f"  {max(0, round(left))} seconds left, then {end}")
+    if left := remaining(request, now):
+        lines.append(f"  {left}")
     return lines
+
+
+def remaining(request: "ApprovalRequested", now: int | None = None) -> str:
+    """How long a request waits, and what then; "" when it waits for ever. The time runs on while no program does."""
+    if request.deadline is None:
+        return ""
+    left = (request.deadline - (time.time_ns() // 1_000_000 if now is None else now)) / 1000
+    end = "it is given up and not run again" if request.why == "outcome_unknown" else "it is not allowed"
+    return f"{max(0, round(left))} seconds left, then {end}"
 
 
 def is_word(said: str) -> bool:

@@ -31,7 +31,7 @@ def chat(
     """Talk with a model; its calls are asked about here. Leave with Ctrl-D or /quit, go on with --session."""
     import asyncio
 
-    from .application import build, unasked
+    from .application import build, demo_folder, unasked
 
     if not model and not app:
         raise typer.BadParameter(
@@ -57,7 +57,7 @@ def chat(
         engine = build(db, "turnlog chat", arguments)
         try:
             if model == SCRIPTED:
-                _fill(db)
+                say(f"The model is scripted, not an LLM; its tools work on toy files in {demo_folder(db)}")
             if runs := unasked(engine, arguments):
                 say(runs)
             async with engine:
@@ -81,15 +81,6 @@ def _arguments(db: Path, model: str, base_url: str | None, tools: str, app: str,
         return {"agents": [demo_agent(demo_folder(db))]}
     own = load_tools(tools) if tools else ()
     return {"agents": [Agent("@agent", open_model(model, base_url=base_url), role=role, tools=own)]}
-
-
-def _fill(db: Path) -> None:
-    from ..demo.agent import fill
-    from .application import demo_folder
-
-    folder = demo_folder(db)
-    fill(folder)
-    say(f"The model is scripted, not an LLM; its tools work on the toy files in {folder}")
 
 
 async def _close(engine: "Engine") -> None:

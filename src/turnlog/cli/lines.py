@@ -5,7 +5,7 @@ import os
 import termios
 from collections import deque
 
-from .text import say
+from .text import say, visible
 
 
 class Lines:
@@ -13,6 +13,7 @@ class Lines:
 
     def __init__(self, file: int = 0) -> None:
         self._file = file
+        self._typed = os.isatty(file)
         self._rest = b""
         self._lines: deque[str] = deque()
         self._ended = False
@@ -52,14 +53,18 @@ class Lines:
                 await self._news.wait()
             else:
                 self._read()
-        return self._lines.popleft()
+        line = self._lines.popleft()
+        if not self._typed:
+            # A terminal shows what is typed; elsewhere nobody would see where an answer ends.
+            say(visible(line))
+        return line
 
     def drop(self) -> list[str]:
         """Forget what a person typed ahead, so that it answers no question that they have not seen.
 
         The answer is the whole lines among it. Input that is no terminal was written as answers, and stays.
         """
-        if not os.isatty(self._file):
+        if not self._typed:
             return []
         termios.tcflush(self._file, termios.TCIFLUSH)
         dropped = [*self._lines]

@@ -35,7 +35,7 @@ async def _serve(app: str, db: Path, host: str, port: int, token_file: Path | No
     from ..fsm.errors import Misuse
     from ..server import Principal, Server, Tokens
     from ..server.app import guard
-    from .application import build, unasked
+    from .application import build, demo_folder, unasked
     from .waits import first, stopped
 
     # Everything that may be wrong is looked at before a log is made.
@@ -47,7 +47,9 @@ async def _serve(app: str, db: Path, host: str, port: int, token_file: Path | No
     engine = build(db, "turnlog serve", arguments)
     asked = stopped()
     if not app:
-        _fill(db)
+        say(
+            f"No --app: the demo's agent answers (its model is scripted, not an LLM) over toy files in {demo_folder(db)}"
+        )
     if runs := unasked(engine, arguments):
         say(runs)
     async with engine, contextlib.AsyncExitStack() as stack:
@@ -71,15 +73,6 @@ def _arguments(app: str, db: Path) -> dict[str, Any]:
     from ..demo.agent import demo_agent
 
     return {"agents": [demo_agent(demo_folder(db))]}
-
-
-def _fill(db: Path) -> None:
-    from ..demo.agent import fill
-    from .application import demo_folder
-
-    folder = demo_folder(db)
-    fill(folder)
-    say(f"No --app: the demo's agent answers (its model is scripted, not an LLM) over the toy files in {folder}")
 
 
 def _token(path: Path) -> str:

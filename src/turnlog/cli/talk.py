@@ -8,15 +8,20 @@ from typing import Any, TypeVar
 from ..engine import Conversation, Engine, Notice, Piece, Rows
 from ..fsm.errors import Misuse
 from ..fsm.events import ApprovalRequested, MessageAdded, QuestionAsked, Row, TurnFailed
+from ..fsm.session import Session
 from ..fsm.states import State
-from .card import ask_word_async, card, is_word
+from .card import ask_word_async, card, is_word, remaining
 from .lines import Lines
 from .options import command
 from .rows import told_of
-from .text import plain, say, short, visible
+from .text import counted, plain, say, short, visible
 
 _T = TypeVar("_T")
+_PAGE = 100
 HELP = "Write a message, or: /stop ends the session for good, /quit leaves it (it can be resumed), /help."
+MORE = """/say TEXT sends what looks like a command or like a word on a call.
+/rerun TOOL lets a tool run again that runs once a session or needs a pause.
+/remove MEMBER [CHANNEL] takes a member out of its group."""
 _TOLD = frozenset({"tool_started", "tool_returned", "approval_resolved", "grant_recorded", "session_terminated"})
 
 
@@ -25,7 +30,6 @@ class Screen:
 
     def __init__(self) -> None:
         self._open = ""
-        self.failure = ""
 
     def hear(self, notice: Notice) -> None:
         """Take a notice of the engine."""
@@ -54,7 +58,6 @@ class Screen:
                 self._line(plain(event.text))
             self._end()
         elif isinstance(event, TurnFailed):
-            self.failure = f"{event.error}: {event.message}"
             self._end()
         elif event.kind in _TOLD:
             self._line(f"  {event.kind.replace('_', ' ')}: {told_of(event)}", "cyan")
@@ -87,13 +90,27 @@ class Talk:
             while await self._step(conversation):
                 pass
         except EOFError:
-            pass
+            self._leave(conversation.session)
+        except asyncio.CancelledError:
+            # Ctrl-C: the line that was being typed ends here.
+            say()
+            self._leave(conversation.session)
+            raise
         finally:
             stop()
             self.lines.close()
-        if conversation.session.state is not State.TERMINATED:
-            say("The session goes on with:")
-            say(command("chat", "--session", conversation.id, "--db", self.db, *self.again))
+
+    def _leave(self, session: Session) -> None:
+        """Tell what waits in the session, and the command that goes on with it."""
+        if session.state is State.TERMINATED:
+            return
+        if session.requests:
+            told = counted(len(session.requests), "call")
+            say(f"{told} without a word. {remaining(session.requests[0], self.engine.clock.now())}".strip())
+        if session.state is State.ERROR:
+            say("Its last turn failed: go on and press Enter to try it again.")
+        say("The session goes on with:")
+        say(command("chat", "--session", session.id, "--db", self.db, *self.again))
 
     async def _step(self, c: Conversation) -> bool:
         """Deal with what the session waits for; False ends the chat."""
@@ -106,43 +123,54 @@ class Talk:
                 case State.AWAITING_APPROVAL:
                     await self._approve(c, session.requests[0])
                 case State.ERROR:
-                    return await self._failed(c)
+                    await self._failed(c)
                 case _ if session.question is not None:
                     await self._answer(c, session.question)
                 case _:
-                    return await self._say(c, await self.lines.next("> "))
+                    await self._say(c, await self.lines.next("> "))
         except Misuse as error:
             say(visible(str(error)))
         return True
 
-    async def _say(self, c: Conversation, text: str) -> bool:
+    async def _say(self, c: Conversation, text: str) -> None:
         match text.strip():
             case "":
-                return True
-            case "/quit":
-                return False
-            case "/help":
-                say(HELP)
-            case "/stop":
-                await c.stop(session=True)
-            case said if said.startswith("/say "):
-                self._wary = False
-                await c.say(said.removeprefix("/say ").strip())
+                pass
             case said if said.startswith("/"):
-                say(f"{visible(said)} is no command. {HELP}")
+                await self._command(c, said)
             case said if self._wary and is_word(said):
                 say(f"{visible(said)!r} was not sent: no call waits for a word now. `/say {visible(said)}` sends it.")
             case _:
                 self._wary = False
                 await c.say(text)
-        return True
+
+    async def _command(self, c: Conversation, said: str) -> None:
+        match said.split():
+            case ["/quit"]:
+                raise EOFError
+            case ["/help"]:
+                say(f"{HELP}\n{MORE}")
+            case ["/stop"]:
+                await c.stop(session=True)
+            case ["/say", _, *_]:
+                self._wary = False
+                await c.say(said.removeprefix("/say").strip())
+            case ["/rerun", tool]:
+                await c.allow_rerun(tool)
+                say(f"{visible(tool)} may run again.")
+            case ["/remove", _, *_]:
+                channel, member = _member(c.session, said.removeprefix("/remove").strip())
+                await c.remove_member(channel, member)
+                say(f"{visible(member)} has left {visible(channel)}.")
+            case _:
+                say(f"{visible(said)} is no command. {HELP}\n{MORE}")
 
     async def _approve(self, c: Conversation, request: ApprovalRequested) -> None:
         for one in self.lines.drop():
             say(f"not sent, typed before this: {short(one)}")
         for line in card(request, self.engine.clock.now()):
             say(line)
-        word = await self._while_open(c, request.request_id, ask_word_async(request, self.lines.next))
+        word = await self._while_open(c, request.request_id, ask_word_async(request, self._ask))
         if word is None:
             return
         try:
@@ -182,13 +210,20 @@ class Talk:
             say(f"not sent: {short(said)}")
         return None
 
-    async def _failed(self, c: Conversation) -> bool:
-        say(f"The model failed. {visible(self.screen.failure)}".rstrip(), colour="red")
+    async def _ask(self, prompt: str) -> str:
+        """A line about a request or a question, which may also leave the chat."""
+        said = await self.lines.next(prompt)
+        if said.strip() == "/quit":
+            raise EOFError
+        return said
+
+    async def _failed(self, c: Conversation) -> None:
+        say(_failure(c), colour="red")
         said = await self.lines.next("Enter tries again, or write another message: ")
-        if not said.strip():
+        if said.strip():
+            await self._say(c, said)
+        else:
             await c.retry()
-            return True
-        return await self._say(c, said)
 
     async def _answer(self, c: Conversation, asked: QuestionAsked) -> None:
         answers = await self._while_open(c, asked.request_id, self._answers(asked))
@@ -199,5 +234,33 @@ class Talk:
         answers = []
         for question in asked.questions:
             choices = f" ({', '.join(visible(one) for one in question.choices)})" if question.choices else ""
-            answers.append(await self.lines.next(f"{visible(question.text)}{choices}: "))
+            answers.append(await self._ask(f"{visible(question.text)}{choices}: "))
         return tuple(answers)
+
+
+def _failure(c: Conversation) -> str:
+    """Why the last turn failed, from the log: it may have failed before this chat began."""
+    end = c.session.seq
+    while end > 0:
+        start = max(0, end - _PAGE)
+        for row in reversed(c.rows(start, end - start)):
+            if isinstance(row.event, TurnFailed):
+                return f"The {row.event.where} failed. {visible(f'{row.event.error}: {row.event.message}')}"
+        end = start
+    return "The turn failed."
+
+
+def _member(session: Session, said: str) -> tuple[str, str]:
+    """The channel and the member that are meant by a member's name, which may hold spaces, and maybe a channel's.
+
+    Raises:
+        Misuse: nobody is, or several are.
+    """
+    there = [(one.name, member) for one in session.channels.values() for member in one.members]
+    pairs = [pair for pair in there if pair not in session.left]
+    found = [(channel, member) for channel, member in pairs if said in (member, f"{member} {channel}")]
+    if len(found) != 1:
+        could = ", ".join(f"/remove {member} {channel}" for channel, member in found or pairs)
+        what = "is in several groups" if found else "is in no group of this session"
+        raise Misuse(f"{said!r} {what}" + (f": write one of {could}" if could else ""))
+    return found[0]
