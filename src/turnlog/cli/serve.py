@@ -48,7 +48,8 @@ async def _serve(app: str, db: Path, host: str, port: int, token_file: Path | No
     asked = stopped()
     if not app:
         say(
-            f"No --app: the demo's agent answers (its model is scripted, not an LLM) over toy files in {demo_folder(db)}"
+            "No --app: the demo's agent answers (its model is scripted, not an LLM) over toy files in "
+            f"{demo_folder(db)}"
         )
     if runs := unasked(engine, arguments):
         say(runs)
