@@ -9,7 +9,7 @@ from . import inputs as inp
 from .approval import Standing, find_grant, use
 from .dedupe import fingerprint, repeated
 from .director import candidates, choose
-from .follow import TOLD, ask, brought, over, returned
+from .follow import TOLD, ask, brought, over
 from .parts import Call
 from .people import close_round
 from .session import Session, turn_key, word_key
@@ -176,13 +176,9 @@ def _tools_ready(s: Session, i: inp.ToolsReady, now: int, new_id: NewId) -> Reac
     asked: list[ev.Event] = []
     for call in s.calls:
         again = call.status == "unknown" and call.idempotent
-        if call.id not in i.facts or (call.status != "approved" and not again):
-            continue
-        facts = i.facts[call.id]
-        if facts is None:
-            verdict = "outcome_unknown" if call.attempt else "unknown_tool"
-            started.append(returned(call._replace(verdict=verdict)))
-            continue
+        facts = i.facts.get(call.id)
+        if facts is None or (call.status != "approved" and not again):
+            continue  # a call whose tool is not there now is still owed
         if again and not facts.idempotent:
             asked.append(ask(s, call, "outcome_unknown", now, new_id, facts))
             continue

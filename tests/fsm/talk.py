@@ -152,7 +152,7 @@ class Talk:
         """The shell looks the tools up."""
         calls = self.owed(StartTools).calls
         facts = {call_id: other.get(tool, FACTS.get(tool)) for call_id, tool in calls.items()}
-        return self.put(inp.ToolsReady(facts))
+        return self.put(inp.ToolsReady({call_id: one for call_id, one in facts.items() if one is not None}))
 
     def finish(self, place: int = 0, content: str = "fine", outcome: ev.ToolOutcome = "ok") -> Decision:
         """The running call at a place ends."""
