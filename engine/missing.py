@@ -39,7 +39,10 @@ class Missing:
                 facts[call_id] = registry.facts(tool)
             elif call_id not in self._calls:
                 self._calls[call_id] = self._waits(name)
-        return inp.ToolsReady(facts) if facts else None
+        if not facts:
+            return None
+        grants = self._hub.engine.grants.of(self._hub.session.owner)  # as they hold now, not when the model called
+        return inp.ToolsReady(facts, grants)
 
     def _waits(self, tool: str) -> Trouble:
         code, why = "source_missing", self._hub.engine.sources.missing(tool)

@@ -333,7 +333,7 @@ def test_the_configured_list_allows_a_call_with_a_row_that_names_the_rule() -> N
     talk.reply("", call("pay", auto="pa*", amount=1))
     (resolved,) = talk.of(ev.ApprovalResolved)
     assert (resolved.via, resolved.rule, resolved.actor, resolved.outcome) == ("env", "pa*", "env", "approved")
-    talk.ready()
+    talk.ready(pay=inp.ToolFacts(gated=True, auto="p*"))
     assert talk.of(ev.ToolStarted)[0].permit == resolved.request_id
 
 
