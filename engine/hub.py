@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from ..fsm import inputs as inp
 from ..fsm.decide import decide, pending
-from ..fsm.effects import Effect, StartTools
 from ..fsm.errors import (
     CommandReused,
     Error,
@@ -28,6 +27,7 @@ from ..store.base import Command, Draft
 from .context import History
 from .grants import uses
 from .inbox import Batch, Item, Outcome, failure, repeated
+from .missing import Missing
 from .notices import Listener, Notice, Rows, Trouble
 from .runner import PROBE_SECONDS, Runner
 
@@ -58,7 +58,7 @@ class Hub:
         self._busy = True  # until it is open
         self._listeners: list[Listener] = []
         self._waiting: list[tuple[Callable[[Session], bool], asyncio.Future[Session]]] = []
-        self._told: set[str] = set()  # calls that wait for a source, and listeners know it
+        self.missing = Missing(self)
         self._snapshot_at = 0
 
     # Life -----------------------------------------------------------------------------------------
@@ -78,6 +78,7 @@ class Hub:
         self._busy = False
         self._pump()
         await done
+        self.missing.compare()
         self.runner.reconcile(pending(self.session))
         self._pump()
 
@@ -146,8 +147,8 @@ class Hub:
         self._pump()
 
     def look_again(self) -> None:
-        """Start calls that waited for a source of tools."""
-        if not self.closed and (ready := self._ready(pending(self.session))) is not None:
+        """Start calls that waited for their tools."""
+        if not self.closed and (ready := self.missing.ready(pending(self.session))) is not None:
             self.put(ready)
 
     # Out ------------------------------------------------------------------------------------------
@@ -158,7 +159,9 @@ class Hub:
         return bool(self._listeners)
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Hear everything from now on; the answer ends it. A listener must return at once and never raise.
+        """Hear everything from now on, and what is missing now; the answer ends it.
+
+        A listener must return at once and never raise.
 
         Raises:
             Error: the session was closed.
@@ -166,16 +169,21 @@ class Hub:
         if self.closed:
             raise self._gone()
         self._listeners.append(listener)
+        for trouble in self.missing.troubles:
+            self._tell(listener, trouble)
         return lambda: self._listeners.remove(listener) if listener in self._listeners else None
 
     def publish(self, notice: Notice) -> None:
         """Tell the listeners."""
         for listener in tuple(self._listeners):
-            try:
-                listener(notice)
-            except Exception:  # noqa: BLE001 - a viewer must not stop the session
-                _log.exception("session %s: a listener failed and is heard no more", self.session.id)
-                self._listeners.remove(listener)
+            self._tell(listener, notice)
+
+    def _tell(self, listener: Listener, notice: Notice) -> None:
+        try:
+            listener(notice)
+        except Exception:  # noqa: BLE001 - a viewer must not stop the session
+            _log.exception("session %s: a listener failed and is heard no more", self.session.id)
+            self._listeners.remove(listener)
 
     async def until(self, reached: Callable[[Session], bool]) -> Session:
         """Wait until the durable session fits.
@@ -240,7 +248,7 @@ class Hub:
             self._durable(batch.session, answer)
             self._answer(batch.item, Outcome(answer[-1].seq, batch.refusal))
             if not self.closed:
-                if (ready := self._ready(batch.effects)) is not None:
+                if (ready := self.missing.ready(batch.effects)) is not None:
                     self._apply(Item(ready))
                 self.runner.reconcile(batch.effects, answer)
         self._pump()
@@ -297,7 +305,7 @@ class Hub:
             given = given._replace(made=made) if isinstance(given, inp.Say) else replace(given, made=made)
         self._add(batch, given)
         batch.effects = pending(batch.session)
-        if not isinstance(given, _ALONE) and (ready := self._ready(batch.effects)) is not None:
+        if not isinstance(given, _ALONE) and (ready := self.missing.ready(batch.effects)) is not None:
             self._add(batch, ready)
             batch.effects = pending(batch.session)
         return batch
@@ -308,27 +316,6 @@ class Hub:
         for event, actor, state in zip(decision.events, decision.by, decision.states, strict=True):
             batch.drafts.append(Draft(state, now, actor, event))
         batch.session, batch.refusal = decision.session, batch.refusal or decision.refusal
-
-    def _ready(self, effects: tuple[Effect, ...]) -> inp.ToolsReady | None:
-        """The word that calls may start now, with what the registry knows of their tools at this moment."""
-        for effect in effects:
-            if type(effect) is StartTools:
-                registry = self.engine.registry
-                tools = {call_id: registry.get(name) for call_id, name in effect.calls.items()}
-                facts = {
-                    call_id: registry.facts(tool) if tool else None for call_id, tool in tools.items()
-                    if tool or not self._waits(call_id, effect.calls[call_id])
-                }  # fmt: skip
-                return inp.ToolsReady(facts) if facts else None
-        return None
-
-    def _waits(self, call_id: str, tool: str) -> bool:
-        """Whether a call must wait for a source that is not open (yet). Whoever listens is told, once."""
-        why = self.engine.sources.missing(tool)
-        if why and call_id not in self._told:
-            self._told.add(call_id)
-            self.publish(Trouble(self.session.id, "source_missing", why))
-        return bool(why)
 
     def _durable(self, session: Session, rows: tuple[Row, ...]) -> None:
         self.session = session

@@ -33,7 +33,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Something that no row tells: the storage is full, the session was lost to another owner."""
+    """Something that no row tells: the storage is full, a tool is missing, the session was lost to another owner."""
 
     session: str
     code: str

@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 from pydantic import JsonValue
 
-from ..fsm.canonical import canonical, clean, clean_json, text_digest
+from ..fsm.canonical import canonical, check_depth, clean, clean_json, text_digest
 from ..fsm.events import Question
 from ..fsm.history import provider_name
 from ..fsm.inputs import Edited, Proposed
@@ -27,9 +27,11 @@ def parse(arguments: str) -> tuple[dict[str, JsonValue] | None, str]:
     if arguments.strip() in ("", "null"):
         return {}, ""
     try:
+        check_depth(arguments)
+    except ValueError as error:
+        return None, str(error)
+    try:
         value = _READ(arguments)
-    except RecursionError:
-        return None, "the JSON is nested too deeply"
     except ValueError as error:
         return None, f"no complete JSON object ({error}); nothing was repaired"
     if not isinstance(value, dict):

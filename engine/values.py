@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import to_json
 
-from ..fsm.canonical import clean
+from ..fsm.canonical import DEEPEST_WRITTEN, clean
 
 VALUES = 100_000  # in one result: a tenth of a second
 CHARACTERS = 8 * 2**20
@@ -59,8 +59,10 @@ class _Plain:
     def __init__(self) -> None:
         self.values, self.characters = VALUES, CHARACTERS
 
-    def of(self, value: Any) -> Any:
+    def of(self, value: Any, room: int = DEEPEST_WRITTEN) -> Any:
         self.values -= 1
+        if room < 0:
+            raise ValueError(f"it is nested more than {DEEPEST_WRITTEN} levels deep: make it flatter")
         if self.values < 0:
             raise ValueError(f"it holds more than {VALUES} values: return less, or attach it as a file")
         kind = type(value)
@@ -79,9 +81,9 @@ class _Plain:
         elif is_dataclass(value) and not isinstance(value, type):
             value = {one.name: getattr(value, one.name) for one in fields(value)}
         if isinstance(value, dict):
-            return {self.of(key): self.of(item) for key, item in value.items()}
+            return {self.of(key, room - 1): self.of(item, room - 1) for key, item in value.items()}
         if isinstance(value, _LISTS):
-            return [self.of(item) for item in value]
+            return [self.of(item, room - 1) for item in value]
         if isinstance(value, Iterator | AsyncIterator):
             raise TypeError("a generator is no value, and may have no end: return a list")
         return value

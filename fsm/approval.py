@@ -34,6 +34,12 @@ def auto_rule(patterns: Iterable[str], tool: str) -> str:
     return ""
 
 
+def in_time(standing: Standing, now: int) -> bool:
+    """Whether a grant has not run out at `now`."""
+    end = standing.grant.expires_at
+    return end is None or now < end
+
+
 def find_grant(standing: Iterable[Standing], subject: str, tool: str, digest: str, now: int) -> Standing | None:
     """The first grant of `subject` that covers this call at `now`."""
     for one in standing:
@@ -42,7 +48,7 @@ def find_grant(standing: Iterable[Standing], subject: str, tool: str, digest: st
             grant.subject == subject
             and grant.tool == tool
             and grant.match in ("", digest)
-            and (grant.expires_at is None or now < grant.expires_at)
+            and in_time(one, now)
             and (grant.max_uses is None or one.used < grant.max_uses)
         ):
             return one

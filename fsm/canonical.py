@@ -12,18 +12,26 @@ from typing import Any
 
 _WRITE = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
 _SURROGATE = re.compile("[\ud800-\udfff]")
+DEEPEST = 64  # levels of lists and objects; readers of JSON differ in how many they bear, all bear these
+DEEPEST_WRITTEN = 2 * DEEPEST  # of what wraps such values: definitions of tools, results
+_DEEP = "the JSON is nested more than {} levels deep: make it flatter"
+_MARK = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)
 
 
 def canonical(value: Any) -> str:
     """The canonical text of a JSON value.
 
     Raises:
-        ValueError: the value holds NaN, an infinity or something that is not JSON.
+        ValueError: the value holds NaN, an infinity or something that is not JSON, or is nested too deeply.
     """
     try:
-        return _WRITE(value)
-    except (TypeError, RecursionError) as error:
+        text = _WRITE(value)
+    except RecursionError:  # at how many levels depends on the interpreter; it is always more than the bound
+        raise ValueError(_DEEP.format(DEEPEST_WRITTEN)) from None
+    except TypeError as error:
         raise ValueError(str(error)) from error
+    check_depth(text, DEEPEST_WRITTEN)
+    return text
 
 
 def digest(value: Any) -> str:
@@ -59,7 +67,37 @@ def utc(ms: int) -> str:
     return f"{year:04}-{month:02}-{day + 1:02} {second // 3600:02}:{second // 60 % 60:02}:{second % 60:02} UTC"
 
 
-DEEPEST = 64  # levels of lists and objects; readers of JSON differ in how many they bear, all bear these
+def check_depth(text: str, most: int = DEEPEST, at: int = 0) -> None:
+    """Count the levels of the JSON value that begins at `at`, before a reader meets them.
+
+    A reader's own bound is that of the interpreter's stack, another one on each release.
+
+    Raises:
+        ValueError: it is nested more than `most` levels deep.
+    """
+    if text.count("[", at) + text.count("{", at) <= most:
+        return
+    depth = 0
+    for mark in _MARK.finditer(text, at):
+        if mark[0] in ("[", "{"):
+            depth += 1
+            if depth > most:
+                raise ValueError(_DEEP.format(most))
+        elif mark[0] in ("]", "}"):
+            depth -= 1
+            if depth <= 0:
+                return
+
+
+def read_json(text: str | bytes, most: int = DEEPEST) -> Any:
+    """The JSON value of a text from outside; bytes are UTF-8, UTF-16 or UTF-32.
+
+    Raises:
+        ValueError: it is no JSON, or nested more than `most` levels deep.
+    """
+    text = text if isinstance(text, str) else text.decode(json.detect_encoding(text))
+    check_depth(text, most)
+    return json.loads(text)
 
 
 def clean_json(value: Any, room: int = DEEPEST) -> Any:
@@ -71,7 +109,7 @@ def clean_json(value: Any, room: int = DEEPEST) -> Any:
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, dict | list | tuple) and not room:
-        raise ValueError(f"the JSON is nested more than {DEEPEST} levels deep: make it flatter")
+        raise ValueError(_DEEP.format(DEEPEST))
     if isinstance(value, dict):
         return {clean(key): clean_json(item, room - 1) for key, item in value.items()}
     if isinstance(value, list | tuple):

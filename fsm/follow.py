@@ -19,7 +19,6 @@ TOLD = {
     "cancelled": "This call was stopped before it ended. It may not have taken effect.",
     "outcome_unknown": "This call was cut off while it ran. Whether it took effect is not known; it was not run again.",
     "limit": "Not run: the limit of tool calls for this answer is reached. Answer with what you know.",
-    "unknown_tool": "There is no such tool.",
 }
 # The same of a call that only asks a person something.
 UNANSWERED = {

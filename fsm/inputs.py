@@ -313,9 +313,13 @@ class SpeakerChosen:
 
 
 class ToolsReady(NamedTuple):
-    """The shell is about to run these calls; `facts` per call id (None: the tool is gone)."""
+    """The shell is about to run these calls; `facts` per call id. A call without them waits for its tool.
 
-    facts: dict[str, ToolFacts | None]
+    `grants` are the owner's standing grants that still hold.
+    """
+
+    facts: dict[str, ToolFacts]
+    grants: tuple[Standing, ...] = ()
     actor: str = "turnlog"
 
 

@@ -13,7 +13,7 @@ class Call(NamedTuple):
 
     `status`: gated (needs a word), waiting (a request is open), approved, started, unknown (started under an older
     epoch), closed (will not run; `verdict` says why), question, returned. `source` is the seq of the row that holds
-    the arguments that may run.
+    the arguments that may run. `via` and `rule` tell by whom it was allowed.
     """
 
     id: str
@@ -32,6 +32,8 @@ class Call(NamedTuple):
     edited: bool = False
     repeats: Repeats | None = None
     direct: bool = False
+    via: str = ""
+    rule: str = ""
 
 
 @dataclass(frozen=True, slots=True)

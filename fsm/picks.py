@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, NoReturn
 
-from .canonical import clean_json
+from .canonical import check_depth, clean_json
 
 CUT = "the answer was cut off at the token limit, so nothing of it ran; answer again, with less text"
 HEAD_LIMIT = 80  # characters that may stand before the object
@@ -123,10 +123,10 @@ def read(text: str, offer: Offer, check: Check, *, cut: bool = False) -> Answer 
         return Answer(said) if said.strip() else Unfit("the answer was empty", harmless=True)
     try:
         values, rest = _values(text, start)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         if _LIKE_A_CALL.search(text) is None:
             return Answer(text)
-        return Unfit(CUT if cut else f"that is no complete JSON object ({_why(error)})")
+        return Unfit(CUT if cut else f"that is no complete JSON object ({error})")
     calls = [value for value in values if _is_call(value, offer)]
     if rest or not calls:
         return Answer(text)
@@ -223,6 +223,7 @@ def _values(text: str, at: int) -> tuple[list[Any], str]:
     """The JSON values that follow each other, and what comes after them; the values of one list count singly."""
     found: list[Any] = []
     while text[at : at + 1] in ("{", "["):
+        check_depth(text, at=at)
         value, at = _DECODER.raw_decode(text, at)
         found += value if isinstance(value, list) else [value]
         between = _BETWEEN.match(text, at)
@@ -255,9 +256,10 @@ def _judge(value: Any, offer: Offer, check: Check) -> Answer | Pick | Unfit:
     arguments = call.get("arguments", call.get("parameters"))
     if isinstance(arguments, str) and name != offer.answer:
         try:
+            check_depth(arguments)
             arguments = _DECODER.decode(arguments)
-        except (ValueError, RecursionError) as error:
-            return Unfit(f'"arguments" must be a JSON object ({_why(error)})')
+        except ValueError as error:
+            return Unfit(f'"arguments" must be a JSON object ({error})')
     if name == offer.answer:
         said = list(arguments.values()) if isinstance(arguments, dict) else [arguments]
         if len(said) != 1 or not isinstance(said[0], str) or not said[0].strip():
@@ -277,7 +279,3 @@ def _judge(value: Any, offer: Offer, check: Check) -> Answer | Pick | Unfit:
         return Unfit(f"the arguments cannot be used: {error}")
     problem = check(name, text)
     return Unfit(f"the arguments of {name} do not fit: {problem}") if problem else Pick(name, text)
-
-
-def _why(error: Exception) -> str:
-    return "nested too deeply" if isinstance(error, RecursionError) else str(error)

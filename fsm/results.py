@@ -6,10 +6,10 @@ from typing import Any
 
 from . import events as ev
 from . import inputs as inp
-from .approval import Standing, find_grant, use
+from .approval import Standing, find_grant, in_time, use
 from .dedupe import fingerprint, repeated
 from .director import candidates, choose
-from .follow import TOLD, ask, brought, over, returned
+from .follow import TOLD, ask, brought, over
 from .parts import Call
 from .people import close_round
 from .session import Session, turn_key, word_key
@@ -176,17 +176,13 @@ def _tools_ready(s: Session, i: inp.ToolsReady, now: int, new_id: NewId) -> Reac
     asked: list[ev.Event] = []
     for call in s.calls:
         again = call.status == "unknown" and call.idempotent
-        if call.id not in i.facts or (call.status != "approved" and not again):
-            continue
-        facts = i.facts[call.id]
-        if facts is None:
-            verdict = "outcome_unknown" if call.attempt else "unknown_tool"
-            started.append(returned(call._replace(verdict=verdict)))
-            continue
+        facts = i.facts.get(call.id)
+        if facts is None or (call.status != "approved" and not again):
+            continue  # a call whose tool is not there now is still owed
         if again and not facts.idempotent:
             asked.append(ask(s, call, "outcome_unknown", now, new_id, facts))
             continue
-        if facts.gated and not facts.auto and call.permit == "free":  # it needed no word when the model called it
+        if facts.gated and not facts.auto and not _allowed(s, i, call, now):
             asked.append(ask(s, call, "outcome_unknown" if call.attempt else "gated", now, new_id, facts))
             continue
         started.append(
@@ -198,6 +194,16 @@ def _tools_ready(s: Session, i: inp.ToolsReady, now: int, new_id: NewId) -> Reac
         )  # fmt: skip
     # What must be asked is decided first; the others start when the round is.
     return asked or started or inp.Refusal("stale", "no call waits to be started")
+
+
+def _allowed(s: Session, i: inp.ToolsReady, call: Call, now: int) -> bool:
+    """Whether what let a gated call run still holds: it may have waited since, for others of its round or a tool.
+
+    A person's word does. A call that needed no word when it was made has none, and the configured list is another.
+    """
+    if call.via == "grant":
+        return any(one.grant.grant_id == call.rule and in_time(one, now) for one in (*s.grants, *i.grants))
+    return call.permit != "free" and call.via != "env"
 
 
 def _tool_finished(s: Session, i: inp.ToolFinished, now: int, new_id: NewId) -> Reaction:

@@ -271,7 +271,9 @@ def _approval_resolved(s: Session, e: ev.ApprovalResolved) -> Changes:
         edit: Changes = {}
         if e.arguments is not None:
             edit = {"arguments": e.arguments, "source": s.seq + 1, "edited": True}
-        calls = _with(s, e.call_id, status="approved", permit=e.request_id, digest=e.digest, **edit)
+        calls = _with(
+            s, e.call_id, status="approved", permit=e.request_id, digest=e.digest, via=e.via, rule=e.rule, **edit
+        )
     elif e.outcome == "committed":
         calls = _with(s, e.call_id, status="closed", verdict="ok", note=e.result)
     else:

@@ -266,7 +266,7 @@ async def _open(connection: "Connection", frame: fr.Open) -> None:
         view = View(connection, room, frame.after, deltas=frame.deltas, notes=frame.notes)
         connection.reply(fr.Reply(id=frame.id, session=frame.session, seq=head))
         connection.views[frame.session] = view
-        room.views.add(view)
+        room.join(view)
         connection.wake()
 
 

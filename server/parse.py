@@ -6,6 +6,7 @@ from typing import Any, NoReturn
 
 from pydantic import ValidationError
 
+from ..fsm.canonical import DEEPEST_WRITTEN, check_depth
 from .frames import ClientCommand, ClientFrame, Hello
 
 _ID = re.compile(r'"id"\s*:\s*"([^"\\]{1,128})"')
@@ -58,9 +59,11 @@ def _told(error: Any) -> str:
 
 def _load(text: str) -> Any:
     try:
-        value = json.loads(text, object_pairs_hook=_once, parse_constant=_no_constant, parse_float=_finite)
-    except RecursionError:
+        check_depth(text, DEEPEST_WRITTEN)  # a frame wraps values that have bounds of their own
+    except ValueError:
         raise BadFrame("invalid_frame", "the JSON is nested too deeply: send it flatter", find_id(text)) from None
+    try:
+        value = json.loads(text, object_pairs_hook=_once, parse_constant=_no_constant, parse_float=_finite)
     except ValueError as error:
         raise BadFrame("invalid_frame", f"this is no JSON ({error}); nothing was repaired", find_id(text)) from None
     if "\\ud" in text or "\\uD" in text:

@@ -176,14 +176,21 @@ class Room:
                     self.making[key] = Making(notice.message_id, notice.kind, notice.index)
                 self.making[key].add(notice)
             case Trouble():
-                frame = TroubleFrame(
-                    session=self.session, seq=self.head, code=_code(notice.code), message=notice.message
-                )
                 for view in self.views:
-                    view.tell(encoded(frame))
+                    self._trouble(view, notice)
         self.wake()
         if not self.views:
             self.release()
+
+    def join(self, view: "View") -> None:
+        """Let a viewer look, and tell it what is missing now."""
+        self.views.add(view)
+        for trouble in self.live.missing.troubles:
+            self._trouble(view, trouble)
+
+    def _trouble(self, view: "View", notice: Trouble) -> None:
+        frame = TroubleFrame(session=self.session, seq=self.head, code=_code(notice.code), message=notice.message)
+        view.tell(encoded(frame))
 
     def _note(self, piece: Piece) -> None:
         frame = Delta(

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..fsm.canonical import read_json
 from ..fsm.errors import BadBody, CorruptLog
 from ..fsm.states import State
 from ..fsm.table import NEXT
@@ -72,8 +73,8 @@ def parse_heads(data: bytes) -> dict[str, tuple[int, str]]:
         ValueError: it is something else; names what.
     """
     try:
-        found = json.loads(data)
-    except (ValueError, RecursionError) as error:
+        found = read_json(data)
+    except ValueError as error:
         raise ValueError(f"it is no JSON ({error})") from error
     if isinstance(found, dict):
         return {session: _head(session, head) for session, head in found.items()}

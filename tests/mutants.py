@@ -248,7 +248,7 @@ MUTANTS = (
            "tests/engine/test_forks.py", "rebuild_every_request"),
     Mutant("fork", "fsm/fork.py", 'if call.status != "question":', "if False:",
            "tests/engine/test_forks.py", "asks_again_and_pays"),
-    Mutant("tools", "engine/hub.py", "if tool or not self._waits(call_id, effect.calls[call_id])", "if True",
+    Mutant("tools", "engine/missing.py", "            if tool is not None:\n", "            if True:\n",
            TOOLS, "waits_for_its_source"),
     Mutant("tools", "engine/tools/registry.py", "        if other is not None:\n",
            "        if False:\n", TOOLS, "collide"),

@@ -21,7 +21,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.tools import ToolDefinition as LibraryTool
 
-from ...fsm.canonical import clean
+from ...fsm.canonical import DEEPEST_WRITTEN, clean, read_json
 from ...fsm.errors import Error
 from ...fsm.events import Attachment
 from ...fsm.history import AssistantMessage, ToolMessage, UserMessage
@@ -207,7 +207,7 @@ def _thinking(item: dict[str, Any]) -> ThinkingPart:
 def _layout(extras: str) -> list[dict[str, Any]]:
     """The items of extras that this adapter wrote; another adapter's are none of its business."""
     try:
-        items = json.loads(extras) if extras else []
+        items = read_json(extras, DEEPEST_WRITTEN) if extras else []
     except ValueError:
         return []
     fits = isinstance(items, list) and all(

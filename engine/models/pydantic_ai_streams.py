@@ -15,6 +15,7 @@ import openai
 from anthropic import _streaming as anthropic_events
 from openai import _streaming as openai_events
 
+from ...fsm.canonical import DEEPEST_WRITTEN, read_json
 from .base import ModelError
 
 # Pieces of other kinds are news of a later release of the API, and nothing that a session keeps.
@@ -84,7 +85,7 @@ def error_in(data: dict[str, Any], *, named: bool = False) -> dict[str, Any] | N
 
 def _object(text: str) -> dict[str, Any] | None:
     try:
-        data = json.loads(text)
+        data = read_json(text, DEEPEST_WRITTEN)
     except ValueError:
         return None
     return data if isinstance(data, dict) else None
@@ -107,7 +108,7 @@ def call_begins_anew(known_id: str, known_name: str, arguments: str, new_id: str
 def whole(arguments: str) -> bool:
     """Whether the text is a JSON object, so that no more of it can follow."""
     try:
-        return isinstance(json.loads(arguments), dict)
+        return isinstance(read_json(arguments, DEEPEST_WRITTEN), dict)
     except ValueError:
         return False
 

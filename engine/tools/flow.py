@@ -15,7 +15,6 @@ again. Neither are repeats of those tools counted. A step that fails ends the fl
 What instructions use of a model is told as a note, and not counted among the tokens of the turn.
 """
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,7 +22,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
-from ...fsm.canonical import canonical
+from ...fsm.canonical import DEEPEST_WRITTEN, canonical, read_json
 from ...fsm.errors import Error, Misuse, OutcomeUnknown
 from ...fsm.history import UserMessage
 from ..models.base import Model, ModelCall, ModelReply
@@ -221,7 +220,7 @@ def looked_into(text: str) -> Any:
     """A result as the object or list that it is, else as the text."""
     if text[:1] in ("{", "["):
         try:
-            return json.loads(text)
+            return read_json(text, DEEPEST_WRITTEN)
         except ValueError:
             return text
     return text

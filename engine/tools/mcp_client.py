@@ -22,6 +22,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
+from ...fsm.canonical import DEEPEST_WRITTEN, read_json
 from ..values import told
 from .mcp import Lost
 
@@ -326,6 +327,6 @@ def _same(text: str, value: Any) -> bool:
     if value in (text, {"result": text}):
         return True
     try:
-        return bool(json.loads(text) == value)
+        return bool(read_json(text, DEEPEST_WRITTEN) == value)
     except ValueError:
         return False

@@ -4,12 +4,12 @@
                 "search": {"type": "http", "url": "http://127.0.0.1:8080/mcp", "free": ["find"]}}}
 """
 
-import json
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from ...fsm.canonical import read_json
 from ...fsm.errors import Misuse
 from .mcp import McpServer
 
@@ -45,7 +45,7 @@ def mcp_servers(path: str | Path) -> list[McpServer]:
         Misuse: it cannot be read, or an entry makes no sense; names the place.
     """
     try:
-        given: Any = json.loads(Path(path).read_bytes())
+        given: Any = read_json(Path(path).read_bytes())
         entries = _File.model_validate(given).servers
     except OSError as error:
         raise Misuse(f"{path} cannot be read: {error.strerror}") from error

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from ...fsm.canonical import read_json
 from ...fsm.history import provider_name
 from ..models.base import ToolDefinition
 from .function import Tool
@@ -38,7 +39,7 @@ class SchemaTool(Tool):
     def problem(self, text: str) -> str:
         """What does not fit the schema, in words for a model; "" when the arguments (a JSON text) fit."""
         try:
-            value = json.loads(text)
+            value = read_json(text)
         except ValueError as error:
             return str(error)
         return self.fault(value)

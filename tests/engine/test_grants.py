@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.engine.support import World, of_kind, request
+from turnlog.engine import Tool, tool
 from turnlog.engine.models.scripted import call, say
 from turnlog.engine.tools.registry import AUTO_APPROVE
 
@@ -116,3 +117,60 @@ async def test_always_on_one_of_three_settles_the_others_each_with_a_row_that_na
         other = await engine.create("t", owner="ann")
         turn = await other.send("pay")
         assert (turn.state == "interrupt") == (scope == "user")
+
+
+@pytest.mark.accept(9)
+@pytest.mark.parametrize("how", ["revoked", "revoked elsewhere", "expired", "still holds"])
+@pytest.mark.parametrize("scope", ["session", "user"])
+async def test_a_call_that_a_grant_allowed_is_asked_about_when_the_grant_ends_before_the_round_runs(
+    world: World, how: str, scope: str
+) -> None:
+    """The round waits for a person's word on another call of it."""
+    script = [call(PAY, ("drop", {"name": "x"})), say("done")]
+    async with world.engine(world.agent(*script, tools=[world.pay, dropper(world)])) as engine:
+        c, other = await engine.create("s", owner="ann"), await engine.create("t", owner="ann")
+        giver = c if scope == "session" else other
+        end = world.clock.now() + 60_000 if how == "expired" else None
+        await giver.grant("pay", by="ann", scope=scope, expires_at=end)
+        (grant,) = of_kind(giver, "grant_recorded")
+        assert [one.tool for one in (await c.send("pay")).requests] == ["drop"]
+        match how:
+            case "revoked":
+                await c.revoke(grant.grant_id, by="ann")
+            case "revoked elsewhere":
+                await (other if scope == "user" else c).revoke(grant.grant_id, by="ann")
+            case "expired":
+                world.clock.advance(61)
+        await c.decide(request(c), "approved", by="ann")
+        await c.rest()
+        if how == "still holds":
+            assert (world.ledger, c.session.requests) == ([("pay", 5, "A"), ("drop", "x")], ())
+            return
+        assert [(one.tool, one.why) for one in c.session.requests] == [("pay", "gated")]
+        assert world.ledger == [], "what must be asked is decided first"
+        await c.decide(request(c), "approved", by="ann")
+        await c.rest()
+        assert world.ledger == [("pay", 5, "A"), ("drop", "x")]
+
+
+async def test_a_call_that_the_configured_list_allowed_is_asked_about_when_another_list_stands_there(
+    world: World,
+) -> None:
+    script, tools = [call(PAY, ("drop", {"name": "x"})), say("done")], [world.pay, dropper(world)]
+    async with world.engine(world.agent(*script, tools=tools), auto_approve=["pay"]) as engine:
+        await (await engine.create("s")).send("pay")
+    async with world.engine(world.agent(*script, tools=tools), auto_approve=["drop"]) as engine:
+        c = await engine.open("s")
+        await c.decide(request(c), "approved")
+        await c.rest()
+        assert ([one.tool for one in c.session.requests], world.ledger) == (["pay"], [])
+
+
+def dropper(world: World) -> Tool:
+    @tool(name="drop", needs_approval=True)
+    async def drop(name: str) -> str:
+        """Drop something."""
+        world.ledger.append(("drop", name))
+        return "dropped"
+
+    return drop

@@ -91,6 +91,7 @@ async def test_what_is_no_json_object_is_refused_and_named(world: World, argumen
     ((outcome, told),) = await outcome_of(world, ("look", arguments))
     assert outcome == "invalid_arguments"
     assert len(told) < 2_000
+    assert ("levels deep" in told) == (len(arguments) > 1_000)
     assert world.ledger == []
 
 

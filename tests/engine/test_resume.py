@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.engine.support import World, kinds, of_kind, processed, reached, request, results, rows, slow_tool
-from turnlog.engine import Agent, Outcome, Tool, tool
+from turnlog.engine import Agent, Conversation, Notice, Outcome, Tool, Trouble, tool
 from turnlog.engine.models.scripted import ScriptedModel, call, say
 from turnlog.engine.tools.ask import ask_user
 from turnlog.fsm.errors import BadBody, Error, Fenced, Misuse, UnknownSession
@@ -69,25 +69,89 @@ async def test_a_running_tool_that_is_gone_after_the_restart_is_asked_about_and_
         assert of_kind(c, "message_added")[-1].text == "done"
 
 
-async def test_an_idempotent_tool_that_is_gone_after_the_restart_leaves_an_unknown_outcome(world: World) -> None:
-    await cut_off(world, idempotent=True)
-    async with world.engine(world.agent(call(("slow", {})), say("done"), tools=[])) as engine:
-        c = await engine.open("s")
-        await c.rest()
-        assert [outcome for outcome, _ in results(c)] == ["outcome_unknown"]
-
-
-async def test_a_waiting_call_whose_tool_is_gone_when_it_is_approved_gets_a_result_and_runs_nothing(
+async def test_an_idempotent_call_whose_tool_is_gone_after_the_restart_is_repeated_when_it_is_back(
     world: World,
 ) -> None:
+    await cut_off(world, idempotent=True)
+    async with world.engine(world.agent(tools=[])) as engine:
+        c = await engine.open("s")
+        await processed(c)
+        assert results_so_far(c) == []
+    tools = [noting(world.ledger, idempotent=True)]
+    async with world.engine(world.agent(call(("slow", {})), say("done"), tools=tools)) as engine:
+        c = await engine.open("s")
+        await c.rest()
+        assert (results(c), world.ledger) == ([("ok", "ran")], ["slow"])
+
+
+def results_so_far(c: Conversation) -> list[str]:
+    return [event.outcome for event in of_kind(c, "tool_returned")]
+
+
+@pytest.mark.parametrize("early", [True, False], ids=["approved_before", "approved_without_it"])
+async def test_a_call_whose_tool_is_gone_waits_says_so_and_runs_when_the_tool_is_back(
+    world: World, caplog: pytest.LogCaptureFixture, early: bool
+) -> None:
+    agent = world.agent(call(("look", {"q": "x"}), PAY), say("done"))
+    async with world.engine(agent) as engine:
+        c = await engine.create("s")
+        await c.send("pay")
+        if early:  # the process ends before the calls start
+            hub = await engine.hub("s")
+            hub.missing.ready = lambda _: None  # type: ignore[method-assign]  # what a crash at this moment comes to
+            await c.decide(request(c), "approved")
+    why = "the call of 'pay' waits: start the engine with this tool, or stop the turn"
+    async with world.engine(world.agent(tools=[world.look])) as engine:
+        c = await engine.open("s")
+        if not early:
+            await c.decide(request(c), "approved")
+        await reached(c, lambda session: [one.tool for one in session.open_calls] == ["pay"])
+        heard: list[Notice] = []
+        c.subscribe(heard.append)  # who comes later is told as well
+        assert Trouble("s", "tool_missing", why) in heard
+        assert (results_so_far(c), c.session.state) == (["ok"], "success")
+        assert caplog.text.count(why) == 1
+    async with world.engine(world.agent(call(PAY), say("done"))) as engine:
+        c = await engine.open("s")
+        await c.rest()
+        heard.clear()
+        c.subscribe(heard.append)
+        assert heard == [], "nothing is missing any more"
+        assert [outcome for outcome, _ in results(c)] == ["ok", "ok"]
+        assert of_kind(c, "message_added")[-1].text == "done"
+    assert world.ledger == [("look", "x"), ("pay", 1, "A")]
+
+
+async def test_a_call_that_waits_for_its_tool_can_be_stopped(world: World) -> None:
     async with world.engine(world.agent(call(PAY), say("done"))) as engine:
         await (await engine.create("s")).send("pay")
-    async with world.engine(world.agent(call(PAY), say("done"), tools=[])) as engine:
+    async with world.engine(world.agent(tools=[])) as engine:
         c = await engine.open("s")
         await c.decide(request(c), "approved")
-        await c.rest()
-        assert [outcome for outcome, _ in results(c)] == ["unknown_tool"]
-        assert of_kind(c, "message_added")[-1].text == "done"
+        await c.stop()
+        assert results_so_far(c) == ["cancelled"]
+        assert [one.code for one in (await engine.hub("s")).missing.troubles] == ["agents_differ"]
+
+
+async def test_who_opens_a_session_with_other_agents_is_told_what_differs(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with world.engine(world.agent(call(PAY), say("done"), role="Pay.")) as engine:
+        await (await engine.create("s")).send("pay")
+    async with world.engine(Agent("other", ScriptedModel(())), tools=[world.look]) as engine:
+        heard: list[Notice] = []
+        (await engine.open("s")).subscribe(heard.append)
+    assert [one.message for one in heard if isinstance(one, Trouble)] == [
+        "'@agent' has no model here: start the engine with this agent",
+        "'@agent' was granted pay, which this engine does not have: start it with what is missing",
+    ]
+    async with world.engine(world.agent(role="Refund.")) as engine:
+        heard.clear()
+        (await engine.open("s")).subscribe(heard.append)
+    (notice,) = heard
+    assert isinstance(notice, Trouble)
+    assert (notice.code, "'@agent' had another role" in notice.message) == ("agents_differ", True)
+    assert all(one.message in caplog.text for one in heard if isinstance(one, Trouble))
 
 
 async def test_a_model_that_is_not_configured_any_more_is_an_error_that_can_be_retried(world: World) -> None:

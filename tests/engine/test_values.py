@@ -79,10 +79,18 @@ def test_a_text_that_is_too_long_is_cut_and_says_so() -> None:
     assert said == head + "x" * CHARACTERS
 
 
+def test_a_nested_result_has_a_bound_that_no_interpreter_moves() -> None:
+    value: Any = []
+    for _ in range(128):
+        value = [value]
+    assert as_text(value) == "[" * 129 + "]" * 129
+    assert "nested more than 128 levels deep" in told_value([value])
+
+
 def test_a_list_without_end_inside_itself_is_told() -> None:
     inside: list[Any] = []
     inside.append(inside)
-    assert "cannot be shown" in told_value(inside)
+    assert "levels deep" in told_value(inside)
 
 
 def test_values_of_the_usual_sorts_are_json() -> None:

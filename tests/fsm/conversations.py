@@ -58,6 +58,8 @@ def a_grant() -> Talk:
     talk.put(inp.Revoke(talk.session.grants[0].grant.grant_id, "person:ann", "ann"))
     talk.retry()
     talk.crash()
+    talk.ready()
+    talk.decide()
     talk.run_all()
     talk.reply("paid")
     talk.put(inp.Revoke("none", "person:ann", "ann"))

@@ -10,6 +10,7 @@ from tests.fakes import FakeClock, Ids
 from turnlog.fsm import Decision, Refusal, Row, Session, decide, evolve, pending, replay
 from turnlog.fsm import events as ev
 from turnlog.fsm import inputs as inp
+from turnlog.fsm.approval import Standing
 from turnlog.fsm.canonical import digest
 from turnlog.fsm.effects import CallModel, ChooseSpeaker, Effect, RunTool, StartTools, WaitUntil
 from turnlog.fsm.history import Exchange, Message, collect, view
@@ -74,6 +75,7 @@ class Talk:
         self.rows: list[Row] = []
         self.walked: list[tuple[State, str]] = []
         self.epoch = 1
+        self.standing: tuple[Standing, ...] = ()  # grants of scope "user", as the book has them
 
     def put(self, given: inp.Input) -> Decision:
         """Let one input in and keep what it leads to."""
@@ -84,6 +86,8 @@ class Talk:
             self.session = evolve(self.session, event)
             assert self.session.state is state
             self.rows.append(Row("s", self.session.seq, state, self.clock.now(), actor, event))
+            if isinstance(event, ev.GrantRecorded) and event.scope == "user":
+                self.standing += (Standing(event),)
         assert self.session == decision.session == replay(decided(self.rows, before.seq), before)
         return decision
 
@@ -129,6 +133,7 @@ class Talk:
     def reply(self, text: str = "", *calls: inp.Proposed, **more: Any) -> Decision:
         """The owed completion comes."""
         owed = self.owed(CallModel)
+        self.standing = more.get("grants", self.standing)
         return self.put(
             inp.ModelReplied(owed.key, self.ids("m"), text, calls, available=tuple(FACTS),
                              actor=f"agent:{owed.speaker}", **more)
@@ -152,7 +157,8 @@ class Talk:
         """The shell looks the tools up."""
         calls = self.owed(StartTools).calls
         facts = {call_id: other.get(tool, FACTS.get(tool)) for call_id, tool in calls.items()}
-        return self.put(inp.ToolsReady(facts))
+        there = {call_id: one for call_id, one in facts.items() if one is not None}
+        return self.put(inp.ToolsReady(there, self.standing))
 
     def finish(self, place: int = 0, content: str = "fine", outcome: ev.ToolOutcome = "ok") -> Decision:
         """The running call at a place ends."""

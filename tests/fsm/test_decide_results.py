@@ -271,11 +271,12 @@ def test_a_call_of_unknown_outcome_runs_again_at_a_persons_word_with_the_same_ke
     assert outcomes(talk) == ["ok"]
 
 
-def test_a_rerun_whose_tool_is_gone_does_not_claim_that_nothing_happened() -> None:
+def test_a_rerun_whose_tool_is_gone_waits_for_it() -> None:
     talk = cut_off()
     talk.decide()
     talk.ready(pay=None)
-    assert outcomes(talk) == ["outcome_unknown"]
+    assert outcomes(talk) == []
+    assert list(talk.owed(StartTools).calls.values()) == ["pay"]
 
 
 def test_arguments_of_a_call_that_may_have_run_cannot_be_edited() -> None:

@@ -113,7 +113,7 @@ def test_an_answer_that_was_cut_at_a_limit_is_never_a_call_even_if_it_looks_whol
         ('{"name": "look", "arguments": {"q": 1e999}}', "cannot be used"),
         ('{"name": "look", "arguments": {"q": 1}, "why": "because"}', "without why"),
         ("{'name': 'look', 'arguments': {'q': 1}}", "no complete JSON"),
-        ('{"name": "look", "arguments": ' + "[" * 5000, "nested too deeply"),
+        ('{"name": "look", "arguments": ' + "[" * 5000, "nested more than 64 levels deep"),
         ('{"name": "Look", "arguments": {"q": 1}}', "there is no tool 'Look'; there are: look, pay, answer"),
         ('{"name": "answer", "arguments": {"a": 1, "b": "y"}}', '{"text": ...}'),
         ('{"name": "answer", "arguments": {"text": " "}}', "empty"),

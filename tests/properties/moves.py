@@ -207,7 +207,7 @@ def _replied(rng: Random, s: Session) -> inp.Input:
 def ready(rng: Random, s: Session) -> inp.Input:
     """What the registry knows now of the tools that may start."""
     waiting = [call_id for one in pending(s) if isinstance(one, StartTools) for call_id in one.calls]
-    return inp.ToolsReady({one: None if _flip(rng, one_in=6) else _facts(rng) for one in waiting})
+    return inp.ToolsReady({one: _facts(rng) for one in waiting if not _flip(rng, one_in=6)})
 
 
 def _finished(rng: Random, s: Session) -> inp.Input:

@@ -305,6 +305,20 @@ async def test_trouble_is_told_and_the_next_command_takes_the_session_up_again(w
         assert [row.seq for row in await rest(feed)] == [2, 3, 4]
 
 
+async def test_a_viewer_that_comes_later_is_told_which_tool_is_missing(world: World) -> None:
+    async with world.up(world.agent(call(("pay", {"amount": 1, "to": "A"})))) as served:
+        client, session, feed = await opened(served)
+        await client.send(session, "go")
+        await feed.until("approval_requested")
+    async with world.up(world.agent(tools=[])) as served:
+        for _ in range(2):  # the first viewer and the second
+            feed = await (await served.client()).open(session)
+            trouble = await anext(frame async for frame in feed if isinstance(frame, TroubleFrame))
+            assert trouble.code == "agents_differ"
+            assert "'@agent' was granted" in trouble.message
+            assert "pay" in trouble.message
+
+
 async def test_a_session_that_nobody_views_may_leave_memory(world: World) -> None:
     async with world.up(world.agent(say("hello"))) as served:
         client, session, feed = await opened(served)
