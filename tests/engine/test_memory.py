@@ -128,7 +128,7 @@ async def test_an_approved_call_that_was_not_started_runs_after_a_restart_withou
         c = await engine.create("s")
         await c.send("pay")
         hub = await engine.hub("s")
-        hub._ready = lambda effects: None  # type: ignore[method-assign]  # the process gets no further
+        hub.missing.ready = lambda effects: None  # type: ignore[method-assign]  # the process gets no further
         await c.decide(request(c), "approved")
         assert world.ledger == []
     async with world.engine(agent) as engine:

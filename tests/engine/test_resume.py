@@ -98,7 +98,7 @@ async def test_a_call_whose_tool_is_gone_waits_says_so_and_runs_when_the_tool_is
         await c.send("pay")
         if early:  # the process ends before the calls start
             hub = await engine.hub("s")
-            hub.missing.ready = lambda _: None  # type: ignore[method-assign]  # what a crash at this moment comes to
+            hub.missing.ready = lambda effects: None  # type: ignore[method-assign]  # what a crash at this moment comes to
             await c.decide(request(c), "approved")
     why = "the call of 'pay' waits: start the engine with this tool, or stop the turn"
     async with world.engine(world.agent(tools=[world.look])) as engine:
