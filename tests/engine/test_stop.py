@@ -202,7 +202,7 @@ async def test_a_stream_that_is_always_ready_can_be_stopped(world: World) -> Non
     class Endless:
         name = "endless"
 
-        async def stream(self, _call: ModelCall) -> AsyncIterator[Delta]:
+        async def stream(self, _call: ModelCall) -> AsyncIterator[Delta | ModelReply]:
             for _ in range(1_000_000):
                 yield TextDelta("x")
             yield ModelReply("never stopped")
