@@ -6,6 +6,7 @@ from .conversation import Conversation, Turn
 from .engine import Engine
 from .hub import Hub
 from .inbox import Outcome
+from .models.untooled import Untooled
 from .notices import Notice, Piece, Rows, Trouble
 from .prompt import Asking, Document
 from .tools import Flow, McpServer, Plugin, Registry, Rerank, Tool, ToolContext, ToolSource, mcp_servers, tool
@@ -33,6 +34,7 @@ __all__ = [
     "ToolSource",
     "Trouble",
     "Turn",
+    "Untooled",
     "mcp_servers",
     "person",
     "tool",

@@ -64,15 +64,15 @@ class Missing:
                 why = f"{spec.name!r} has no model here: start the engine with this agent"
                 told.append(self._tell("agents_differ", why))
             if lacking:
-                why = f"{spec.name!r} was granted {', '.join(lacking)}, which this engine does not have"
+                why = f"{spec.name!r} was granted {', '.join(map(repr, lacking))}, which this engine does not have"
                 told.append(self._tell("agents_differ", f"{why}: start it with what is missing"))
             if mine is not None and (mine.role, mine.interrupt) != (spec.role, spec.interrupt):
                 why = f"{spec.name!r} had another role when the session began, and keeps it: begin a new session"
-                told.append(self._tell("agents_differ", f"{why} for the new one"))
+                told.append(self._tell("agents_differ", f"{why} for the new one", logging.INFO))  # nothing waits for it
         self._agents = tuple(told)
 
-    def _tell(self, code: str, why: str) -> Trouble:
-        _log.warning("session %s: %s", self._hub.session.id, why)
+    def _tell(self, code: str, why: str, level: int = logging.WARNING) -> Trouble:
+        _log.log(level, "session %r: %s", self._hub.session.id, why)
         trouble = Trouble(self._hub.session.id, code, why)
         self._hub.publish(trouble)
         return trouble

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 ENDING_SECONDS = 0.2  # an event loop that is ending has ended by then, or closed its engine
+PIECES = 32  # of a stream, after which others get through
 PROBE_SECONDS = 1.0  # between two tries while the storage has no room
 Given = TypeVar("Given")
 Brought = TypeVar("Brought")
@@ -204,7 +205,11 @@ class Runner:
         offsets: dict[tuple[str, int], int] = {}
         reply: ModelReply | None = None
         try:
+            count = 0
             async for delta in deltas:
+                count += 1
+                if count % PIECES == 0:  # a stream that is always ready would let nobody else through
+                    await asyncio.sleep(0)
                 if isinstance(delta, ModelReply):
                     reply = delta
                     break

@@ -21,7 +21,7 @@ def told(error: BaseException) -> str:
     """An exception in words, even one that cannot say what it is."""
     try:
         return f"{type(error).__name__}: {error}"[:CHARACTERS]
-    except Exception:  # noqa: BLE001 - its __str__ is anybody's code
+    except BaseException:  # noqa: BLE001 - its __str__ is anybody's code
         return type(error).__name__
 
 

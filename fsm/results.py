@@ -66,10 +66,11 @@ def _round(s: Session, i: inp.ModelReplied, now: int, new_id: NewId) -> Reaction
     granted = s.agents[s.speaker].tools
     room = s.limits.max_tool_calls - s.tool_calls
     records: list[ev.CallRecord] = []
+    taken: set[str] = set()  # tools of calls that are not refused at once
     results: list[ev.Event] = []
     gated: list[tuple[ev.CallRecord, inp.Proposed]] = []
     for place, call in enumerate(i.calls):
-        problem = LIMIT if place >= room else _problem(call, granted, i.available) or _repeat(s, call, records, now)
+        problem = LIMIT if place >= room else _problem(call, granted, i.available) or _repeat(s, call, taken, now)
         record = ev.CallRecord(
             id=new_id("call"), provider_id=call.provider_id, tool=call.tool, arguments=call.arguments,
             parsed=call.parsed, digest=call.digest,
@@ -83,7 +84,9 @@ def _round(s: Session, i: inp.ModelReplied, now: int, new_id: NewId) -> Reaction
         if problem is not None:
             outcome, content = problem
             results.append(ev.ToolReturned(call_id=record.id, outcome=outcome, content=content))
-        elif record.gated and not record.questions:
+            continue
+        taken.add(record.tool)
+        if record.gated and not record.questions:
             gated.append((record, call))
     called = ev.ToolsCalled(
         message_id=i.message_id, speaker=s.speaker, listener=s.listener, calls=tuple(records), text=i.text,
@@ -106,12 +109,12 @@ def _problem(
     return None
 
 
-def _repeat(s: Session, call: inp.Proposed, before: list[ev.CallRecord], now: int) -> tuple[ev.ToolOutcome, str] | None:
+def _repeat(s: Session, call: inp.Proposed, before: set[str], now: int) -> tuple[ev.ToolOutcome, str] | None:
     rule = call.facts.repeats if call.facts is not None else None
     if not s.runs and rule is None:
         return None
     mark = fingerprint(call.parsed, call.digest)
-    why = repeated(s.runs, {record.tool for record in before}, call.tool, mark, rule, now)
+    why = repeated(s.runs, before, call.tool, mark, rule, now)
     return ("duplicate", f"Not run: {why}") if why else None
 
 

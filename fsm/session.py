@@ -331,7 +331,7 @@ def _turn_interrupted(_: Session, e: ev.TurnInterrupted) -> Changes:
 
 def _turn_continued(s: Session, e: ev.TurnContinued) -> Changes:
     # The step, so that no key of before the interruption is owed again.
-    return {"synthetic": True, "deadline": e.deadline, "step": s.step + 1}
+    return {"synthetic": True, "deadline": e.deadline, "step": s.step + 1, "usage": NO_USAGE}
 
 
 def _turn_failed(_: Session, e: ev.TurnFailed) -> Changes:

@@ -121,14 +121,14 @@ async def test_snapshots_are_made_although_every_life_is_short(world: World) -> 
 
 
 async def test_an_approved_call_that_was_not_started_runs_after_a_restart_without_being_asked_again(
-    world: World,
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = world.agent(call(("pay", {"amount": 1, "to": "A"})), say("paid"))
     async with world.engine(agent) as engine:
         c = await engine.create("s")
         await c.send("pay")
         hub = await engine.hub("s")
-        hub.missing.ready = lambda effects: None  # type: ignore[method-assign]  # the process gets no further
+        monkeypatch.setattr(hub.missing, "ready", lambda _: None)  # the process gets no further
         await c.decide(request(c), "approved")
         assert world.ledger == []
     async with world.engine(agent) as engine:

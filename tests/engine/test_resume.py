@@ -90,7 +90,7 @@ def results_so_far(c: Conversation) -> list[str]:
 
 @pytest.mark.parametrize("early", [True, False], ids=["approved_before", "approved_without_it"])
 async def test_a_call_whose_tool_is_gone_waits_says_so_and_runs_when_the_tool_is_back(
-    world: World, caplog: pytest.LogCaptureFixture, early: bool
+    world: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, early: bool
 ) -> None:
     agent = world.agent(call(("look", {"q": "x"}), PAY), say("done"))
     async with world.engine(agent) as engine:
@@ -98,7 +98,7 @@ async def test_a_call_whose_tool_is_gone_waits_says_so_and_runs_when_the_tool_is
         await c.send("pay")
         if early:  # the process ends before the calls start
             hub = await engine.hub("s")
-            hub.missing.ready = lambda effects: None  # type: ignore[method-assign]  # what a crash at this moment comes to
+            monkeypatch.setattr(hub.missing, "ready", lambda _: None)  # what a crash at this moment comes to
             await c.decide(request(c), "approved")
     why = "the call of 'pay' waits: start the engine with this tool, or stop the turn"
     async with world.engine(world.agent(tools=[world.look])) as engine:
@@ -136,6 +136,7 @@ async def test_a_call_that_waits_for_its_tool_can_be_stopped(world: World) -> No
 async def test_who_opens_a_session_with_other_agents_is_told_what_differs(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO")
     async with world.engine(world.agent(call(PAY), say("done"), role="Pay.")) as engine:
         await (await engine.create("s")).send("pay")
     async with world.engine(Agent("other", ScriptedModel(())), tools=[world.look]) as engine:
@@ -143,7 +144,7 @@ async def test_who_opens_a_session_with_other_agents_is_told_what_differs(
         (await engine.open("s")).subscribe(heard.append)
     assert [one.message for one in heard if isinstance(one, Trouble)] == [
         "'@agent' has no model here: start the engine with this agent",
-        "'@agent' was granted pay, which this engine does not have: start it with what is missing",
+        "'@agent' was granted 'pay', which this engine does not have: start it with what is missing",
     ]
     async with world.engine(world.agent(role="Refund.")) as engine:
         heard.clear()

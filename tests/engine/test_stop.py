@@ -196,3 +196,20 @@ async def test_a_late_timer_of_a_request_that_was_answered_does_nothing(world: W
         world.clock.advance(120)
         await processed(c)
         assert c.session.seq == before
+
+
+async def test_a_stream_that_is_always_ready_can_be_stopped(world: World) -> None:
+    class Endless:
+        name = "endless"
+
+        async def stream(self, _call: ModelCall) -> AsyncIterator[Delta | ModelReply]:
+            for _ in range(1_000_000):
+                yield TextDelta("x")
+            yield ModelReply("never stopped")
+
+    async with world.engine(Agent("@agent", Endless())) as engine:
+        c = await engine.create("s")
+        await c.say("go")
+        await c.stop()
+        assert of_kind(c, "turn_interrupted")[-1].reason == "stopped"
+        assert [one.text for one in of_kind(c, "message_added")] == ["go"]

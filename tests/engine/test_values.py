@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from tests.engine.support import World, of_kind
 from turnlog.engine import tool
 from turnlog.engine.models.scripted import call, say
-from turnlog.engine.values import BITS, CHARACTERS, VALUES, as_text, told_value
+from turnlog.engine.values import BITS, CHARACTERS, VALUES, as_text, told, told_value
 
 
 class EndlessDict(dict[int, int]):
@@ -125,3 +125,12 @@ async def test_a_tool_that_returns_something_without_an_end_has_run_and_the_sess
         (result,) = of_kind(c, "tool_returned")
         assert result.outcome == "ok"
         assert MANY in result.content
+
+
+@pytest.mark.parametrize("raised", [ValueError, SystemExit, KeyboardInterrupt])
+def test_an_exception_that_cannot_say_what_it_is_is_named(raised: type[BaseException]) -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise raised
+
+    assert told(Mute()) == "Mute"

@@ -229,3 +229,11 @@ values = st.recursive(
 @given(st.dictionaries(st.text(max_size=3), values, max_size=3))
 def test_a_known_digest_is_used_only_where_it_says_the_same(arguments: dict[str, object]) -> None:
     assert fingerprint(arguments, digest(arguments)) == fingerprint(arguments)
+
+
+def test_a_call_that_was_refused_at_once_does_not_keep_a_later_one_of_its_round_from_running() -> None:
+    talk = Talk()
+    talk.say()
+    bad = call("once", q="x")._replace(problem="q is no number")
+    talk.reply("", bad, call("once", q=1), call("once", q=2))
+    assert [one.outcome for one in talk.of(ev.ToolReturned)] == ["invalid_arguments", "duplicate"]

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from turnlog.fsm import Session, State, evolve
 from turnlog.fsm import events as ev
 from turnlog.fsm.effects import WaitUntil
 from turnlog.fsm.values import LONGEST, MOST
@@ -65,3 +66,12 @@ def test_a_log_with_limits_of_before_the_bounds_is_read_and_waits_for_a_hundred_
     talk.say()
     assert talk.reply("", asks).refusal is None
     assert talk.owed(WaitUntil).at == talk.clock.now() + LONGEST * 1000
+
+
+def test_a_continued_turn_begins_with_no_tokens_used() -> None:
+    """What the limit was reached with is not charged again."""
+    stopped = Session(state=State.INTERRUPT, usage=ev.Usage(input_tokens=5, output_tokens=5, completions=1))
+    limited = stopped._replace(limits=ev.Limits(max_tokens=10))
+    assert limited.spent
+    going = evolve(limited, ev.TurnContinued())
+    assert (going.usage, going.spent) == (ev.Usage(), False)
