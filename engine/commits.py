@@ -23,13 +23,21 @@ class Commits:
         self._flushing = False
         self._answers: deque[tuple[Then, tuple[Row, ...] | Error]] = deque()
 
+    def start(self) -> None:
+        """Take the log for this event loop.
+
+        Raises:
+            Misuse: another engine has it.
+        """
+        if self._loop is None:
+            self._log.after_batch(self._wake)
+            self._loop = asyncio.get_running_loop()
+
     def append(
         self, session: str, seq: int, epoch: int, drafts: Sequence[Draft], command: Command | None, then: Then
     ) -> None:
         """Append rows after `seq`; see `EventLog.append`."""
-        if self._loop is None:
-            self._loop = asyncio.get_running_loop()
-            self._log.after_batch(self._wake)
+        self.start()
         self._log.append_then(session, seq, epoch, drafts, command, partial(self._heard, then))
         if not self._flushing:
             self._flushing = True

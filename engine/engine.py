@@ -74,6 +74,10 @@ class Engine:
         max_live: int = 1000,
         idle_seconds: float | None = 300.0,
     ) -> None:
+        if max_live < 1 or not (idle_seconds is None or idle_seconds > 0):
+            raise Misuse(
+                f"max_live={max_live}, idle_seconds={idle_seconds}: give numbers above 0 (idle: None for ever)"
+            )
         self.directors = dict(directors or {})
         for channel in channels:
             if channel.director and channel.director not in self.directors:
@@ -109,6 +113,7 @@ class Engine:
         self.closed = False
 
     async def __aenter__(self) -> Self:
+        self.commits.start()  # who is refused here must not close the log of another engine
         try:
             await self.start()
         except BaseException:
@@ -123,6 +128,7 @@ class Engine:
 
     async def start(self) -> None:
         """Open the sources, read the grants, keep what models are shown, go on with all that was in flight."""
+        self.commits.start()
         await self.sources.open()
         self.sources.came = self._look_again
         self.grants = GrantBook(self.log.grants())

@@ -69,7 +69,12 @@ class SQLiteLog:
         """Have `call` run in the writer's thread whenever all jobs of a batch that it did are answered.
 
         An event loop that is woken once per batch, instead of once per answer, spends much less on waking.
+
+        Raises:
+            Misuse: somebody else hears of them.
         """
+        if call is not None and self._writer.after_batch is not None:
+            raise Misuse(f"{self.path} is open in another engine of this process: use that one, or close it first")
         self._writer.after_batch = call
 
     @property

@@ -2,14 +2,17 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 from tests.engine.support import World, reached, request
-from turnlog.engine import Agent
+from turnlog.engine import Agent, Engine
 from turnlog.engine.models.base import Delta, ModelCall, ModelReply
 from turnlog.engine.models.scripted import call, say
+from turnlog.fsm.errors import Misuse
 from turnlog.fsm.events import Limits
+from turnlog.store import SQLiteLog
 
 
 @pytest.mark.accept(32)
@@ -73,3 +76,23 @@ async def test_the_time_limit_of_a_turn_ends_a_model_that_says_nothing(world: Wo
         await reached(c, lambda s: s.state == "interrupt")
         assert [row.event.kind for row in c.rows()][-1] == "turn_interrupted"
         assert c.rows()[-1].actor == "timer"
+
+
+@pytest.mark.parametrize(
+    "more", [{"idle_seconds": 0}, {"idle_seconds": -1.0}, {"idle_seconds": float("nan")}, {"max_live": 0}]
+)
+def test_numbers_that_nothing_can_be_meant_by_are_refused_before_a_log_is_opened(world: World, more: Any) -> None:
+    with pytest.raises(Misuse, match="give numbers above 0"):
+        world.engine(world.agent(), **more)
+    assert not world.path.exists()
+
+
+async def test_a_log_that_an_engine_has_is_refused_to_a_second_one_and_the_first_goes_on(world: World) -> None:
+    log = SQLiteLog(world.path, quick_seconds=0)  # its thread commits, so that the engine must be woken
+    first, second = Engine(log, [world.agent(say("one"))]), Engine(log, [world.agent(say("two"))])
+    await first.start()
+    with pytest.raises(Misuse, match="open in another engine"):
+        async with second:
+            pass
+    assert (await (await first.create("s")).send("hi")).text == "one"
+    await first.close()
