@@ -37,10 +37,12 @@ class Commits:
         self, session: str, seq: int, epoch: int, drafts: Sequence[Draft], command: Command | None, then: Then
     ) -> None:
         """Append rows after `seq`; see `EventLog.append`."""
-        self.start()
+        if self._loop is None:
+            self.start()
         self._log.append_then(session, seq, epoch, drafts, command, partial(self._heard, then))
         if not self._flushing:
             self._flushing = True
+            assert self._loop is not None
             self._loop.call_soon(self._flush)
 
     def _heard(self, then: Then, answer: tuple[Row, ...] | Error) -> None:
