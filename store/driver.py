@@ -8,12 +8,14 @@ from pathlib import Path
 
 from sqlite_utils.utils import sqlite3  # type: ignore[attr-defined]  # it is there, only not declared as exported
 
-from ..fsm.errors import Error, StorageError, StorageFailed, StorageFull
+from ..fsm.errors import Error, Misuse, StorageError, StorageFailed, StorageFull
 
 __all__ = ["CONSTRAINT", "READONLY", "code_of", "fatal", "sqlite3", "translate"]
 
 # Primary result codes of https://sqlite.org/rescode.html
 BUSY, LOCKED, READONLY, IOERR, CORRUPT, FULL, CANTOPEN, CONSTRAINT, NOTADB = 5, 6, 8, 10, 11, 13, 14, 19, 26
+# TOOBIG, MISMATCH, RANGE: it is the row that does not fit, at whatever time.
+_UNFIT = (18, 20, 25)
 
 
 def code_of(error: BaseException) -> int:
@@ -44,4 +46,6 @@ def translate(error: BaseException, path: Path, doing: str) -> Error:
         return StorageFailed(f"{head}; the file is damaged or no SQLite database: restore a backup")
     if code == IOERR:
         return StorageFailed(f"{head}; what was not acknowledged may be stored: check the disk, reopen, read the head")
+    if code in _UNFIT or isinstance(error, sqlite3.DataError | OverflowError):
+        return Misuse(f"{head}; nothing was written, and trying again will not help: make it smaller")
     return StorageError(f"{head} ({type(error).__name__}); nothing was written")

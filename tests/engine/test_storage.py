@@ -1,6 +1,7 @@
 """No room on the disk, a lock that another process holds, a disk that fails: nothing runs twice, nothing is lost."""
 
 import asyncio
+import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from tests.engine.support import World, kinds, of_kind, processed, reached, request, results, rows, sent, slow_tool
 from turnlog.engine import Asking, Conversation, Engine, Notice, Rows, Trouble, tool
 from turnlog.engine.models.scripted import call, say
-from turnlog.fsm.errors import StorageError, StorageFailed, StorageFull
+from turnlog.fsm.errors import Misuse, StorageError, StorageFailed, StorageFull
 from turnlog.fsm.events import Limits
 from turnlog.store import Command, Draft, SQLiteLog, verify
 from turnlog.store.base import Then
@@ -330,3 +331,21 @@ async def test_without_room_a_person_can_still_stop_what_waits_once_there_is_roo
         (late,) = of_kind(c, "input_refused")
         assert "nobody waited for it" in late.why
         await reached(c, lambda s: s.state == "interrupt")
+
+
+async def test_a_row_that_can_never_fit_is_refused_at_once_and_the_session_lives(world: World) -> None:
+    @tool(name="long")
+    async def long() -> str:
+        """Too much."""
+        return BULK
+
+    agent = world.agent(call(("long", {})), say("done"), say("still here"), tools=[long])
+    async with world.engine(agent) as engine:
+        c = await engine.create("s")
+        engine.log._writer._db.conn.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 50_000)
+        assert (await asyncio.wait_for(c.send("go"), 10)).text == "done"
+        ((outcome, content),) = results(c)
+        assert (outcome, "trying again will not help" in content) == ("error", True)
+        with pytest.raises(Misuse, match="make it smaller"):
+            await c.send(BULK)
+        assert (await c.send("and now?")).text == "still here"
