@@ -17,7 +17,7 @@ from ..fsm.errors import CorruptLog, Error, IllegalEvent, Misuse, StorageError, 
 from ..fsm.events import Channel, Limits, Row
 from ..fsm.session import Session, SnapshotOf
 from ..fsm.states import State
-from ..store import SessionInfo, SQLiteLog
+from ..store import SessionInfo, SQLiteLog, code_version
 from .agents import Agent, person
 from .clock import Clock, SystemClock
 from .commits import Commits
@@ -25,7 +25,7 @@ from .conversation import Conversation
 from .forks import read_parent
 from .grants import GrantBook
 from .hub import Hub
-from .ids import code_version, fresh_id, fresh_owner
+from .ids import fresh_id, fresh_owner
 from .models.base import Model
 from .notices import Trouble
 from .prompt import static_parts

@@ -1,17 +1,8 @@
-"""What names a process and its rows: fresh ids, and the version that writes."""
+"""What names a process and its rows."""
 
 import os
 import secrets
 import socket
-from importlib.metadata import PackageNotFoundError, version
-
-
-def code_version() -> str:
-    """The version of turnlog that writes."""
-    try:
-        return version("turnlog")
-    except PackageNotFoundError:
-        return "unknown"
 
 
 def fresh_id(prefix: str) -> str:

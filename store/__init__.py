@@ -1,6 +1,6 @@
 """The log: append-only, transactional, hash-chained. Read `base.py` first, it is what the engine asks for."""
 
-from .base import Applied, Command, Draft, EventLog, Head
+from .base import Applied, Command, Draft, EventLog, Head, code_version
 from .jobs import Stats
 from .reader import LogReader, RawRow, SessionInfo, Unreadable
 from .sqlite import SQLiteLog
@@ -20,6 +20,7 @@ __all__ = [
     "SessionInfo",
     "Stats",
     "Unreadable",
+    "code_version",
     "heads",
     "verify",
 ]

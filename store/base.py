@@ -3,11 +3,20 @@
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from typing import NamedTuple, Protocol
 
 from ..fsm.errors import Error
 from ..fsm.events import Event, Row
 from ..fsm.states import State
+
+
+def code_version() -> str:
+    """The version of turnlog that writes."""
+    try:
+        return version("turnlog")
+    except PackageNotFoundError:
+        return "unknown"
 
 
 class Draft(NamedTuple):

@@ -11,10 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from ..fsm.canonical import read_json
 from ..fsm.errors import BadBody, CorruptLog
+from ..fsm.session import Session, SnapshotOf, replay
 from ..fsm.states import State
 from ..fsm.table import NEXT
+from .base import code_version
 from .chain import body_hash, link, origin
 from .codec import decode
 from .reader import LogReader, RawRow
@@ -137,7 +141,27 @@ def _session(source: LogReader, session: str, kept: tuple[int, str] | None, repo
         page = source.raw(session, page[-1].seq)
     if kept and kept[0] >= expected:
         return Problem(session, expected, f"the tail is cut: seq {kept[0]} was kept, the last row is {expected - 1}")
-    return _commands(source, session)
+    return _commands(source, session) or _snapshot(source, session)
+
+
+def _snapshot(source: LogReader, session: str) -> Problem | None:
+    """A snapshot is believed when a session is opened, so it must be what its rows come to."""
+    found = source.snapshot(session, code_version())
+    if found is None:
+        return None
+    seq, _, body = found
+    folded = Session(id=session)
+    try:
+        claimed = SnapshotOf.validate_json(body)
+        while folded.seq < seq:
+            folded = replay(source.read(session, folded.seq), folded, seq)
+    except ValidationError:
+        return None  # nobody believes what is no session
+    except BadBody:
+        return None  # a body was erased: its rows can be folded no more
+    if claimed == folded:
+        return None
+    return Problem(session, seq, "the snapshot here is not what the rows come to: grants and states in it are made up")
 
 
 def _row(row: RawRow, expected: int, previous: bytes, state: State) -> str | None:

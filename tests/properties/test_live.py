@@ -7,7 +7,6 @@ from typing import TypeVar
 import pytest
 
 from tests.engine.support import World, hold_commits, sent
-from turnlog.engine.ids import code_version
 from turnlog.engine.models.scripted import say
 from turnlog.fsm import Session, pending, replay
 from turnlog.fsm import events as ev
@@ -15,6 +14,7 @@ from turnlog.fsm import inputs as inp
 from turnlog.fsm.canonical import digest
 from turnlog.fsm.session import SnapshotOf
 from turnlog.store import SQLiteLog
+from turnlog.store.base import code_version
 from turnlog.store.verify import verify
 
 from .live import Story, Teller, told
@@ -184,3 +184,18 @@ async def test_invariant_01_a_snapshot_is_only_a_cache(tmp_path: Path, kept: str
         session = (await engine.hub("s")).session
         assert session == replay(engine.log.read("s", 0, 5000))
         assert session.seq >= len(story.rows)
+
+
+@pytest.mark.parametrize("forged", [False, True])
+async def test_a_snapshot_that_says_more_than_its_rows_is_named(tmp_path: Path, forged: bool) -> None:
+    story = await Teller(tmp_path, 3).tell()
+    half = len(story.rows) // 2
+    good = replay(story.rows, to=half)
+    claim = good._replace(owner="mallory") if forged else good
+    with SQLiteLog(story.path) as log:
+        await asyncio.wrap_future(log.drop_snapshots())
+        mark = story.rows[half - 1].hash
+        log.put_snapshot("s", half, mark, SnapshotOf.dump_json(claim).decode(), code_version())
+        await asyncio.wrap_future(log.put_blob(b"snapshots ride in the next commit"))
+    told = [(one.session, one.seq, "snapshot" in one.what) for one in verify(story.path).problems]
+    assert told == ([("s", half, True)] if forged else [])

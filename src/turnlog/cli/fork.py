@@ -28,10 +28,11 @@ def fork(
 
     from ..engine.clock import SystemClock
     from ..engine.forks import fork_log
-    from ..engine.ids import code_version, fresh_id
+    from ..engine.ids import fresh_id
     from ..fsm.canonical import clean
     from ..fsm.errors import DatabaseOwned, Misuse, UnknownSession
     from ..store import SQLiteLog
+    from ..store.base import code_version
 
     if not db.exists():
         raise UnknownSession(f"there is no log {db}: name one with --db")
