@@ -50,8 +50,8 @@ MUTANTS = (
     Mutant(1, "store/reader.py", "AND e.seq = s.seq AND e.hash = s.hash", "AND e.seq = s.seq", LIVE, "only_a_cache"),
     Mutant(1, "fsm/session.py", "(*s.grants, Standing(e))", "s.grants", APPROVAL, "holds_for_later_calls"),
     Mutant(1, "store/verify.py", "    if claimed == folded:\n", "    if folded is not None:\n", LIVE, "says_more"),
-    Mutant("unfit", "store/driver.py", "code in _UNFIT or isinstance(error, sqlite3.DataError | OverflowError)", "False",
-           "tests/engine/test_storage.py", "never_fit"),
+    Mutant("unfit", "store/driver.py", "code in _UNFIT or isinstance(error, sqlite3.DataError | OverflowError)",
+           "False", "tests/engine/test_storage.py", "never_fit"),
     Mutant("one engine", "store/sqlite.py", "call is not None and self._writer.after_batch is not None", "False",
            "tests/engine/test_idle.py", "second_one"),
     # 2: durable before anyone hears, and before the effect
