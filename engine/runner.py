@@ -142,7 +142,8 @@ class Runner:
         except ModelError as error:
             kind, code = clean(str(error.kind or "unknown")), clean(str(error.code or ""))
             message = clean(str(error.message))
-            self._deliver(key, inp.ModelFailed(key, kind, message, retryable=bool(error.retryable), code=code))
+            retryable, usage = bool(error.retryable), error.usage
+            self._deliver(key, inp.ModelFailed(key, kind, message, retryable=retryable, code=code, usage=usage))
         except BaseException as error:  # noqa: BLE001 - whatever a model raises must end as a row
             self._deliver(key, inp.ModelFailed(key, "unknown", clean(told(error))))
 

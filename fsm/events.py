@@ -300,7 +300,7 @@ class TurnContinued(EventBase):
 
 
 class TurnFailed(Ending):
-    """A completion or a director's choice did not come. `attempt` counts from 1."""
+    """A completion or a director's choice did not come, but may have cost `usage`. `attempt` counts from 1."""
 
     kind: Literal["turn_failed"] = "turn_failed"
     where: Literal["model", "director"]
@@ -309,6 +309,7 @@ class TurnFailed(Ending):
     retryable: bool = True
     attempt: int = 1
     code: str = ""
+    usage: Usage | None = None
 
 
 class TurnRetried(EventBase):

@@ -298,6 +298,7 @@ class ModelFailed:
     retryable: bool = True
     code: str = ""
     actor: str = "model"
+    usage: Usage | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,7 +155,7 @@ def _model_failed(s: Session, i: inp.ModelFailed, _now: int, _new_id: NewId) -> 
 def _failed(s: Session, where: str, i: inp.ModelFailed) -> ev.Event:
     return ev.TurnFailed.model_validate({
         "where": where, "error": i.error, "message": i.message, "retryable": i.retryable, "attempt": s.attempt + 1,
-        "code": i.code, **brought(s),
+        "code": i.code, "usage": i.usage, **brought(s),
     })  # fmt: skip
 
 

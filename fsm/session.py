@@ -334,8 +334,8 @@ def _turn_continued(s: Session, e: ev.TurnContinued) -> Changes:
     return {"synthetic": True, "deadline": e.deadline, "step": s.step + 1, "usage": NO_USAGE}
 
 
-def _turn_failed(_: Session, e: ev.TurnFailed) -> Changes:
-    return {"attempt": e.attempt}
+def _turn_failed(s: Session, e: ev.TurnFailed) -> Changes:
+    return {"attempt": e.attempt, "usage": s.usage.plus(e.usage) if e.usage is not None else s.usage}
 
 
 def _turn_retried(_: Session, e: ev.TurnRetried) -> Changes:

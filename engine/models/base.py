@@ -99,12 +99,15 @@ class ModelError(Exception):
     """A completion that did not come.
 
     `kind` is one of connection, timeout, rate_limit, authentication, not_found, refused, overloaded, server,
-    incomplete, empty_reply, unusable_call, bad_request, unknown. `code` is the provider's own word for it.
+    incomplete, empty_reply, unusable_call, bad_request, unknown. `code` is the provider's own word for it, `usage` what
+    it cost all the same.
     """
 
-    def __init__(self, kind: str, message: str, *, retryable: bool = True, code: str = "") -> None:
+    def __init__(
+        self, kind: str, message: str, *, retryable: bool = True, code: str = "", usage: Usage | None = None
+    ) -> None:
         super().__init__(message)
-        self.kind, self.message, self.retryable, self.code = kind, message, retryable, code
+        self.kind, self.message, self.retryable, self.code, self.usage = kind, message, retryable, code, usage
 
 
 class Model(Protocol):

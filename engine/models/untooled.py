@@ -153,6 +153,7 @@ class Untooled:
             "unusable_call",
             f"The model made no call that could be used in {count} {'try' if count == 1 else 'tries'}; nothing ran. "
             f"The last: {unfit.problem}. It had said: {said[:_SHOWN]!r}. Retry, or ask in other words.",
+            usage=tries.usage,
         )
 
 

@@ -110,6 +110,8 @@ async def test_tries_end_at_the_cap_with_an_error_that_names_the_reason_and_the_
         failed = of_kind(c, "turn_failed")[0]
         assert failed.error == "unusable_call"
         assert "the arguments of pay do not fit: amount" in failed.message
+        assert failed.usage is not None
+        assert failed.usage.completions == c.session.usage.completions == retries + 1
         assert "approval_requested" not in kinds(c)
         weak.inner.script = [say("I cannot.")]
         assert (await c.send("again")).text == "I cannot."
