@@ -289,9 +289,9 @@ def agent():
 
 
 def test_a_person_lets_a_tool_run_again_and_is_told_who_can_be_removed(tmp_path: Path) -> None:
-    (tmp_path / "grp.py").write_text(GROUP)
+    (tmp_path / "repeating.py").write_text(GROUP)
     given = "go\n/rerun once\n/remove nobody\n/rerun\ngo\n"
-    done = turnlog("chat", "--app", "grp:agent", folder=tmp_path, given=given)
+    done = turnlog("chat", "--app", "repeating:agent", folder=tmp_path, given=given)
     assert done.stdout.count("tool returned") == 2
     assert "once may run again." in done.stdout
     assert "'nobody' is in no group of this session" in done.stdout
