@@ -231,7 +231,7 @@ MUTANTS = (
            "tests/server/test_sources.py", "come_once"),
     Mutant("sources", "fsm/follow.py", "session.state is State.ERROR or not", "not", SOURCES, "says_it_once"),
     Mutant("sources", "fsm/people.py", "citations=cut(has.citations)", "citations=()", SOURCES, "before_the_end"),
-    Mutant("sources", "fsm/results.py", "\"usage\": i.usage, **brought(s),", "\"usage\": i.usage,", SOURCES, "and_so_has"),
+    Mutant("sources", "fsm/results.py", '"usage": i.usage, **brought(s),', '"usage": i.usage,', SOURCES, "and_so_has"),
     Mutant("context", "fsm/session.py", '"attachments": (), "fetched": _NONE,', '"attachments": (),',
            "tests/fsm/test_context.py", "no_turn_sees"),
     Mutant("context", "fsm/results.py", " or i.speaker in s.fetched:", ":", "tests/fsm/test_context.py", "comes_twice"),
